@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 # --- metrics -------------------------------------------------------------------------------------------------------
 
@@ -356,6 +357,53 @@ class Run:
     inputs: Mapping[str, str] = field(default_factory=dict)  # name -> digest
     ci: bool = False
     sealed: bool = True
+
+
+# --- what is measured, and what it said and heard ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EvalTask:
+    """One line of an eval set."""
+
+    id: str
+    input: Any
+    expect: Any  # None, a text that the answer must contain, or {equals|contains|matches|json: …}
+    tags: tuple[str, ...]
+    weight: float  # share in production, relative; serves capacity only
+    no_calls: bool
+    definition: str  # digest of the line without its weight and tags
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSet:
+    """The tasks of an agent class, in file order."""
+
+    agent: str
+    path: str
+    digest: str
+    tasks: tuple[EvalTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one trial said to models and tools and heard back. ``digest`` is that of its stored form."""
+
+    agent: str
+    task: str
+    trial: int
+    definition: str | None
+    begun_at: int
+    duration_ms: int
+    status: str
+    passed: bool
+    exchanges: tuple[Exchange, ...]
+    models_requested: tuple[str, ...] = ()
+    models_served: tuple[str, ...] = ()
+    draw: int = 1
+    replaced: tuple[str, ...] = ()  # digests of the draws that it replaces, oldest first
+    digest: str = ""
 
 
 # --- what is committed ---------------------------------------------------------------------------------------------
