@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_fanout.judge.comparison import TrialTable, compare, table_of_baseline, table_of_runs, value_of
+from pytest_fanout.judge.comparison import TrialTable, compare, stats_of, table_of_baseline, table_of_runs, value_of
 from pytest_fanout.judge.distribution import percentile, statistic
 from pytest_fanout.judge.limits import is_over, limit_value
 
@@ -13,6 +13,7 @@ __all__ = [
     "limit_value",
     "percentile",
     "statistic",
+    "stats_of",
     "table_of_baseline",
     "table_of_runs",
     "value_of",

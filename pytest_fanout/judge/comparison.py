@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import floor
 
-from pytest_fanout.judge.distribution import Unknown, largest, share_percent, statistic
+from pytest_fanout.judge.distribution import Unknown, largest, mean, share_percent, statistic
 from pytest_fanout.judge.limits import is_over, limit_value
-from pytest_fanout.records import Baseline, Limit, MetricResult, TaskRun
+from pytest_fanout.records import MEASURED, Baseline, Limit, MetricResult, TaskRun
 
 Values = tuple[int | None, ...]
 
@@ -21,7 +22,6 @@ SHOWN = (
     ("tokens", "p95"),
     ("tokens", "max"),
 )
-MEASURED = frozenset({"ok", "failed", "capped", "timeout"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +150,20 @@ def tasks_needed(statistic_name: str) -> int:
     shares = {"p90": Fraction(1, 10), "p95": Fraction(1, 20), "p99": Fraction(1, 100), "p99.9": Fraction(1, 1000)}
     share = shares.get(statistic_name)
     return 1 if share is None else int(1 / share)
+
+
+def stats_of(baseline: Baseline) -> dict[str, dict[str, int | str | None]]:
+    """What an anchor's file shows its reviewer: mean (two decimals, as text) and percentiles of the main metrics."""
+    table = table_of_baseline(baseline)
+    stats: dict[str, dict[str, int | str | None]] = {}
+    for metric in ("fanout", "tokens", "tool_calls"):
+        average = mean(table.column(metric))
+        stats[metric] = {"mean": None if average is None else two_decimals(average)}
+        stats[metric] |= {name: value_of(table, metric, name) for name in ("p50", "p90", "p95", "p99", "max")}
+    return stats
+
+
+def two_decimals(value: Fraction) -> str:
+    """A number that is not negative, rounded half up, e.g. ``4.90``."""
+    hundredths = floor(value * 100 + Fraction(1, 2))
+    return f"{hundredths // 100}.{hundredths % 100:02d}"

@@ -105,6 +105,6 @@ def largest(samples: Mapping[str, Sequence[int | None]]) -> tuple[int | None, st
 
 
 def share_percent(marks: Mapping[str, Sequence[int | None]]) -> int | None:
-    """Share of marked trials (1 or 0), every task counting once, in percent **rounded up**: one in a thousand is not 0."""
+    """Share of marked trials (1 or 0), every task counting once, in percent **rounded up**: one in 1,000 is not 0."""
     share = mean(marks)
     return None if share is None else math.ceil(share * 100)

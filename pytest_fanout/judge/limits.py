@@ -29,7 +29,10 @@ def is_over(limit: Limit, base: int | None, run: int) -> bool:
 
 
 def ceiling(limit: Limit, measured: int) -> int:
-    """What an approval of ``measured`` covers: the larger of measured x (1 + increase) and measured + at_least, never above ``max``."""
+    """What an approval of ``measured`` covers: the larger of measured x (1 + increase) and measured + at_least.
+
+    Never above ``max``; a limit that has only ``max`` is covered up to it.
+    """
     bound = max(math.floor(measured * (1 + (limit.increase or Fraction(0)))), measured + limit.at_least)
     if limit.increase is None and limit.max is not None:
         return limit.max

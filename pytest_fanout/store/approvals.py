@@ -139,7 +139,7 @@ def day_of(approval: Approval) -> date | None:
 
 
 def age_fault(approval: Approval, today: date) -> str | None:
-    """Why an approval is too old or not yet of today; None when its date is fine. One day ahead is allowed: time zones."""
+    """Why an approval is too old or of a later day; None when its date is fine. One day ahead is time zones."""
     day = day_of(approval)
     if day is None:
         return "its date is none"

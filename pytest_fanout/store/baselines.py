@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fractions import Fraction
-from math import floor
 from typing import Any
 
 from pytest_fanout.errors import IntegrityError
-from pytest_fanout.judge import TrialTable, table_of_baseline, value_of
-from pytest_fanout.judge.comparison import MEASURED
-from pytest_fanout.judge.distribution import mean
-from pytest_fanout.records import METRICS, Baseline, BaselineTask, Run, TaskRun, TrialFacts
+from pytest_fanout.records import MEASURED, METRICS, Baseline, BaselineTask, Run, TaskRun, TrialFacts
 from pytest_fanout.store.files import digest, load_json
 from pytest_fanout.store.schemas import validate
 
 SCHEMA = "pytest-fanout/baseline/1"
-#: What the file shows its reviewer.
-SHOWN_METRICS = ("fanout", "tokens", "tool_calls")
-SHOWN_STATISTICS = ("p50", "p90", "p95", "p99", "max")
+#: What the file shows its reviewer: metric -> statistic -> value. It is made above this room and follows from the
+#: samples, so that it stands outside the digest and is compared on load.
+Stats = Mapping[str, Mapping[str, "int | str | None"]]
 
 
 def _mend(where: str) -> str:
@@ -67,7 +62,6 @@ def _document(baseline: Baseline) -> dict[str, Any]:
         "schema": SCHEMA,
         "agent": baseline.agent,
         "evalset": baseline.evalset,
-        "stats": _stats(table_of_baseline(baseline)),
         "tasks": {
             name: {
                 "definition": task.definition or None,
@@ -85,28 +79,14 @@ def _document(baseline: Baseline) -> dict[str, Any]:
     }
 
 
-def _stats(table: TrialTable) -> dict[str, dict[str, int | str | None]]:
-    stats: dict[str, dict[str, int | str | None]] = {}
-    for metric in SHOWN_METRICS:
-        average = mean(table.column(metric))
-        stats[metric] = {"mean": None if average is None else _two_decimals(average)}
-        stats[metric] |= {name: value_of(table, metric, name) for name in SHOWN_STATISTICS}
-    return stats
-
-
-def _two_decimals(value: Fraction) -> str:
-    hundredths = floor(value * 100 + Fraction(1, 2))
-    return f"{hundredths // 100}.{hundredths % 100:02d}"
-
-
-def write_baseline(baseline: Baseline) -> bytes:
+def write_baseline(baseline: Baseline, stats: Stats) -> bytes:
     """The bytes of the file: the digest on line 2, so that two concurrent updates conflict; one line a task."""
-    document = _document(sealed(baseline))
+    document = _document(baseline)
     tasks = document.pop("tasks")
     lines = [f' "digest": "{sealed(baseline).digest}"']
     lines += [f' "{key}": {_one_line(document[key])}' for key in ("schema", "agent", "evalset")]
-    stats = ",\n".join(f"  {_one_line(key)}: {_one_line(value)}" for key, value in document["stats"].items())
-    lines.append(f' "stats": {{\n{stats}\n }}')
+    rows = ",\n".join(f"  {_one_line(key)}: {_one_line(dict(value))}" for key, value in stats.items())
+    lines.append(f' "stats": {{\n{rows}\n }}')
     entries = ",\n".join(f"  {_one_line(key)}: {_one_line(tasks[key])}" for key in sorted(tasks))
     lines.append(f' "tasks": {{\n{entries}\n }}')
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode("utf-8", "surrogatepass")
@@ -116,8 +96,11 @@ def _one_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def parse_baseline(data: bytes, agent: str, where: str) -> Baseline:
+def parse_baseline(data: bytes, agent: str, where: str, stats_of: Callable[[Baseline], Stats]) -> Baseline:
     """The anchor of ``agent`` from its committed bytes.
+
+    Args:
+        stats_of: makes the reviewer's figures from the samples (``judge.stats_of``).
 
     Raises:
         IntegrityError: malformed, of another class, samples of unequal length, a digest or stats that do not fit.
@@ -127,14 +110,14 @@ def parse_baseline(data: bytes, agent: str, where: str) -> Baseline:
     refuse_fractions(document, where)
     if document["agent"] != agent:
         raise IntegrityError("misplaced", f"holds the anchor of {document['agent']!r}", where=where, mend=_mend(where))
-    claimed = document.pop("digest")
+    claimed, stats = document.pop("digest"), document.pop("stats")
     if digest(document) != claimed:
         raise IntegrityError(
             "digest-mismatch", "was edited: its digest does not fit its content", where=f"{where}:2", mend=_mend(where)
         )
     tasks = {name: _parse_task(name, entry, where) for name, entry in document["tasks"].items()}
     baseline = Baseline(agent, claimed, document["evalset"], tasks)
-    if _stats(table_of_baseline(baseline)) != document["stats"]:
+    if stats_of(baseline) != stats:
         raise IntegrityError(
             "stats-mismatch",
             "shows its reviewer other numbers than its samples give",

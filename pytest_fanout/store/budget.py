@@ -1,4 +1,4 @@
-"""budget.toml: what agents may spend, and how strictly they are measured; and when one budget is looser than another."""
+"""budget.toml: what agents may spend, and how strictly they are measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ DEFAULT_TEXT = """\
 # Loosening anything in this file needs an approval: `fanout-baseline accept --reason "..."` writes it.
 schema = 1
 
-# "<metric>.<statistic>": over when the run is above base x (1 + increase) and has grown by at_least or more, or is above max.
+# "<metric>.<statistic>": over when the run is above base x (1 + increase) and has grown by at_least or more,
+# or is above max.
 # [agents.NAME.limits] overrides field by field; "none" drops a limit.
 [default.limits]
 "fanout.p95" = { increase = "10%", at_least = 1 }

@@ -119,7 +119,7 @@ class Repository:
         return self._run("cat-file", "blob", entry.blob)
 
     def list(self, rev: str, folder: str) -> Mapping[str, Entry]:
-        """The entries of a folder of the project at a commit: name -> mode and blob. Empty when there is no such folder.
+        """The entries of a folder of the project at a commit: name -> mode and blob. Empty when there is none.
 
         Raises:
             IntegrityError: a symlink or submodule stands where the folder is looked for.
@@ -155,7 +155,7 @@ class Repository:
     # --- the base ------------------------------------------------------------------------------------------------
 
     def resolve_base(self, option: str | None, environ: Mapping[str, str] = os.environ) -> Base:
-        """The commit to compare with: the option, else the event of the CI run, else where this branch left the main one.
+        """The commit to compare with: the option, else the CI event's, else where this branch left the main one.
 
         Never raises for a base that cannot be found: ``rev`` is then None and ``problem`` says why and what mends it.
         ``is_gate`` is False where the base equals HEAD.

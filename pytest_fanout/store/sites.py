@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from pytest_fanout.errors import IntegrityError
-from pytest_fanout.judge.comparison import MEASURED
-from pytest_fanout.records import CallSite, Run, SiteStats
+from pytest_fanout.records import MEASURED, CallSite, Run, SiteStats
 from pytest_fanout.store.files import load_json
 from pytest_fanout.store.schemas import validate
 
