@@ -47,6 +47,7 @@ class Repository:
     root: Path
     prefix: str
     is_shallow: bool
+    _blobs: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     _folders: dict[tuple[str, str], dict[str, Entry]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -116,7 +117,9 @@ class Repository:
             return None
         if entry.mode not in ("100644", "100755"):
             raise _not_a_file(path, rev, entry.mode)
-        return self._run("cat-file", "blob", entry.blob)
+        if entry.blob not in self._blobs:
+            self._blobs[entry.blob] = self._run("cat-file", "blob", entry.blob)
+        return self._blobs[entry.blob]
 
     def list(self, rev: str, folder: str) -> Mapping[str, Entry]:
         """The entries of a folder of the project at a commit: name -> mode and blob. Empty when there is none.
@@ -151,6 +154,11 @@ class Repository:
                 mode, _, blob = facts.decode("ascii").split(" ")
                 out[name.decode("utf-8", "surrogateescape").rsplit("/", 1)[-1]] = Entry(mode, blob)
         return out
+
+    def history(self, base: str, head: str, path: str, most: int = 200) -> tuple[str, ...]:
+        """Commits after ``base`` up to ``head`` that changed a file of the project, newest first, at most ``most``."""
+        words = ("rev-list", "--full-history", f"--max-count={most}", f"{base}..{head}", "--", self.prefix + path)
+        return tuple(self._run(*words).decode("ascii").split())
 
     # --- the base ------------------------------------------------------------------------------------------------
 
