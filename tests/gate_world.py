@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -203,13 +204,20 @@ class World:
         return replace(run, inputs=current_inputs(self.settings))
 
 
-def started(root: Path, run: Run | None = None, subfolder: str = "") -> World:
+_TEMPLATES: dict[str, Path] = {}
+
+
+def started(root: Path, subfolder: str = "") -> World:
     """A project whose main branch holds an accepted anchor of TWENTY; a branch ``feature`` is checked out."""
-    world = World.make(root, subfolder)
-    world.anchor(run or make_run())
-    world.commit("start")
-    world.branch()
-    return world
+    template = _TEMPLATES.get(subfolder)
+    if template is None or not template.exists():
+        template = _TEMPLATES[subfolder] = root.parent / "template"
+        world = World.make(template, subfolder)
+        world.anchor(make_run())
+        world.commit("start")
+        world.branch()
+    shutil.copytree(template, root)
+    return World(root, root / subfolder)
 
 
 def slugs(verdict: Verdict) -> set[str]:
