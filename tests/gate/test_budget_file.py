@@ -101,8 +101,7 @@ KNOWN_METRICS = (
         ),
         (
             "[default]\n",
-            "b.toml: schema must be 1, the version that this release reads\n"
-            f"  mend: schema = 1\n{SEE}bad-budget",
+            f"b.toml: schema must be 1, the version that this release reads\n  mend: schema = 1\n{SEE}bad-budget",
         ),
         (
             limits('"calls.p95" = { max = 3 }'),
@@ -195,7 +194,11 @@ def test_a_budget_that_is_not_text_is_refused() -> None:
 BASE = EXAMPLE
 LOOSENINGS = [
     ('increase = "10%"', 'increase = "11%"', ["default.limits.fanout.p95.increase"]),
-    ("at_least = 1 }", "at_least = 2 }", ["agents.research.limits.fanout.p95.at_least", "default.limits.fanout.p95.at_least"]),
+    (
+        "at_least = 1 }",
+        "at_least = 2 }",
+        ["agents.research.limits.fanout.p95.at_least", "default.limits.fanout.p95.at_least"],
+    ),
     (", max = 25 }", ", max = 26 }", ["agents.research.limits.fanout.p95.max"]),
     (", max = 25 }", " }", ["agents.research.limits.fanout.p95.max"]),
     ('"fanout.p95" = { increase = "25%", max = 25 }', '"fanout.p95" = "none"', ["agents.research.limits.fanout.p95"]),
@@ -208,7 +211,7 @@ LOOSENINGS = [
     ("alpha", 'inconclusive = "warn"\nalpha', ["agents.research.judge.inconclusive", "default.judge.inconclusive"]),
     ('["$.request_id"]', '["$.request_id", "$.x"]', ["measure.volatile"]),
     ("strict_egress = true", "", ["measure.strict_egress"]),
-    ("strict_egress = true", 'strict_egress = true\nseal_keys = false', ["measure.seal_keys"]),
+    ("strict_egress = true", "strict_egress = true\nseal_keys = false", ["measure.seal_keys"]),
     ("strict_egress = true", 'strict_egress = true\nignore = ["otel"]', ["measure.ignore"]),
     ("strict_egress = true", 'strict_egress = true\npassthrough = ["db"]', ["measure.passthrough"]),
     ("strict_egress = true", 'strict_egress = true\nlive_inputs = ["flags"]', ["measure.live_inputs"]),

@@ -111,9 +111,7 @@ def test_a_push_over_a_commit_that_is_gone_has_no_base(tmp_path: Path, merged: W
     """A forced push: the commit before it cannot be read, and nothing stands in for it."""
     base = merged.repo.resolve_base(None, event(tmp_path, {"before": "1" * 40, "after": "x"}))
 
-    assert base == Base(
-        None, "event.push.before", problem=f"the base commit {'1' * 40} is not in this clone: {DEPTH}"
-    )
+    assert base == Base(None, "event.push.before", problem=f"the base commit {'1' * 40} is not in this clone: {DEPTH}")
 
 
 @pytest.mark.parametrize(("depth", "readable"), [(1, False), (2, True)])
@@ -152,9 +150,7 @@ def test_at_home_the_base_is_where_the_branch_left_main(tmp_path: Path, merged: 
     git(tmp_path, "clone", "-q", "-b", "feature", str(merged.root), "clone")
     clone = tmp_path / "clone"
     git(clone, "remote", "set-head", "origin", "main")
-    assert find(clone).resolve_base(None, {}) == Base(
-        git(merged.root, "rev-parse", "fork"), "merge-base origin/HEAD"
-    )
+    assert find(clone).resolve_base(None, {}) == Base(git(merged.root, "rev-parse", "fork"), "merge-base origin/HEAD")
 
 
 def test_a_pushed_branch_is_not_its_own_base(tmp_path: Path) -> None:

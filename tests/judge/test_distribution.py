@@ -86,7 +86,9 @@ def test_unweighted_percentiles_are_those_of_numpy(values: list[int], percent: i
     assert exact == int(theirs)
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=3), st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1))
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=3), st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1)
+)
 def test_weights_by_lcm_equal_weights_by_fraction(samples: dict[str, list[int]]) -> None:
     """Integer weights change nothing against 1/trials exactly."""
     values = [value for row in samples.values() for value in row]
