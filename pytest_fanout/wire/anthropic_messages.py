@@ -61,7 +61,8 @@ def _read_stream(payload: Payload, reading: Reading) -> None:
     has_delta = False
     for name, _, data in payload.events():
         event = obj(data)
-        kind = string(event.get("type")) or name
+        # An event whose data was cut off says nothing, whatever its name; only a failure needs no data.
+        kind = string(event.get("type")) or (name if event or name == "error" else "")
         at = index(event.get("index"))
         reading.began = reading.began or kind.startswith(("message_", "content_block_"))
         if kind == "error":

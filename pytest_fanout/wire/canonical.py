@@ -129,5 +129,5 @@ def _without_boundary(body: bytes, content_type: str | None) -> bytes:
     found = _BOUNDARY.match((content_type or "")[:1000].strip())
     if not found:
         return body
-    boundary = (found.group(1) or found.group(2)).encode("latin-1", "replace")
+    boundary = (found.group(1) or found.group(2)).encode("ascii", "replace")
     return body.replace(b"--" + boundary, b"--boundary")

@@ -82,7 +82,8 @@ def read_answer(payload: Payload, reading: Reading) -> None:
     pieces: dict[int, list[str]] = {}
     for name, _, data in payload.events():
         event = obj(data)
-        kind = string(event.get("type")) or name
+        # An event whose data was cut off says nothing, whatever its name; only a failure needs no data.
+        kind = string(event.get("type")) or (name if event or name == "error" else "")
         at = index(event.get("output_index"))
         if kind == "error" or (event.get("error") and not kind.startswith("response.")):
             reading.fail(error_type(event, {}))
