@@ -94,17 +94,16 @@ class BadJson(ValueError):
         super().__init__(what)
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(data: str | bytes) -> Any:
     """Strict JSON: duplicate keys, NaN, infinities (1e999 too), a byte-order mark and conflict marks are refused.
 
     Raises:
         BadJson: and nothing else, on any input.
     """
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise BadJson("not-utf8", "is not UTF-8 text", text[: error.start].count(b"\n") + 1) from None
+    try:
+        text = data.decode("utf-8") if isinstance(data, bytes) else data
+    except UnicodeDecodeError as error:
+        raise BadJson("not-utf8", "is not UTF-8 text", error.object[: error.start].count(b"\n") + 1) from None
     for mark in CONFLICT_MARKS:
         # only "\n" ends a line here: str.splitlines would also cut at U+2028, which may stand inside a JSON text
         if text.startswith(mark) or f"\n{mark}" in text:
@@ -191,7 +190,7 @@ def read_committed(path: Path, root: Path | None = None) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` in one step: temporary file beside it, fsync, rename. The old file stays whole on any failure.
+    """Replace ``path`` by ``data`` in one step: temporary file beside it, fsync, rename. On failure the old one is whole.
 
     Raises:
         StorageError: naming the file and the system's reason.
