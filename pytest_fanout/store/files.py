@@ -190,7 +190,7 @@ def read_committed(path: Path, root: Path | None = None) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` in one step: temporary file beside it, fsync, rename. On failure the old one is whole.
+    """Replace ``path`` by ``data`` in one step: temporary file beside it, fsync, rename. On failure the old stays.
 
     Raises:
         StorageError: naming the file and the system's reason.
