@@ -155,6 +155,20 @@ def load_json(text: str | bytes, where: str, *, mend: str | None = None) -> Any:
         raise IntegrityError(bad.slug, bad.what, where=at, mend=mend) from None
 
 
+def refuse_links(path: Path, root: Path | None = None) -> None:
+    """Raises IntegrityError when the file, or a folder from it up to ``root``, is a symbolic link."""
+    for part in (path, *path.parents):
+        if part.is_symlink():
+            raise IntegrityError(
+                "symlink",
+                "is a symbolic link; files that the gate reads must be regular files",
+                where=str(part),
+                mend=f"replace the link {part.name} by what it points to",
+            )
+        if root is None or part == root:
+            return
+
+
 def read_committed(path: Path, root: Path | None = None) -> bytes:
     """The bytes of a committed file. Links are refused: what a reviewer reads must be what is loaded.
 
@@ -165,16 +179,7 @@ def read_committed(path: Path, root: Path | None = None) -> bytes:
         FileNotFoundError: there is nothing, so that callers can say what is missing.
         IntegrityError: it is a link, a folder, or cannot be read.
     """
-    for part in (path, *path.parents):
-        if part.is_symlink():
-            raise IntegrityError(
-                "symlink",
-                "is a symbolic link; files that the gate reads must be regular files",
-                where=str(part),
-                mend=f"replace the link by what it points to: {part.name}",
-            )
-        if root is None or part == root:
-            break
+    refuse_links(path, root)
     try:
         if path.exists() and not path.is_file():
             raise IntegrityError("not-a-file", "is not a regular file", where=str(path), mend="remove it")

@@ -2,7 +2,7 @@
 
 An agent resends its whole context with each call, so that storage would grow with calls times context. Here every list
 element and every text of at least 80 bytes that occurs again in a trial becomes a numbered *part*, and a text that
-begins like an earlier one keeps only its new end. Four forms stand for JSON values, each an object with these keys only:
+begins like an earlier one keeps only its new end. Four forms stand for JSON values, each an object of just these keys:
 
     {"$part": 3}                            the value of part 3
     {"$part": 3, "upto": 120}               the first 120 characters (code points) of part 3, a text
