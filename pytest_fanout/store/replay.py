@@ -12,13 +12,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pytest_fanout.records import HttpAnswer, HttpRequest, Recording, Replayed, StaleNote
 from pytest_fanout.store import bodies
-
-if TYPE_CHECKING:
-    from pytest_fanout.wire.canonical import Volatile
+from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile
+from pytest_fanout.wire.changes import describe_changes
 
 _RETRIED = frozenset({408, 409, 425, 429})
 
@@ -39,15 +37,18 @@ class ReplaySource:
 
     Args:
         recording: as the store gives it, or None when the trial has none: then every request is a miss.
-        volatile: patterns of budget.toml ``[measure]`` that matching ignores.
+        volatile: what matching ignores: the entries of budget.toml ``[measure]``, or as ``compile_volatile`` read them.
         task_label: how notes call the trial, e.g. ``support::refund::t1``.
         keep_pauses: leave recorded ``retry-after`` headers alone (replay at recorded speed).
+
+    Raises:
+        ConfigError: an entry of ``volatile`` that cannot be read.
     """
 
     def __init__(
         self,
         recording: Recording | None,
-        volatile: Sequence[str] = (),
+        volatile: Volatile | Sequence[str] = (),
         task_label: str = "",
         *,
         keep_pauses: bool = False,
@@ -56,8 +57,9 @@ class ReplaySource:
         self.other_hosts: set[str] = set()  # asked, but recorded under another host: a notice, no more
         self._exchanges = recording.exchanges if recording is not None else ()
         self._has_recording = recording is not None
-        self._patterns = tuple(volatile)
-        self._volatile: Volatile | None = None
+        if not isinstance(volatile, Volatile):
+            volatile = compile_volatile(volatile, "budget.toml: [measure] volatile")
+        self._volatile = volatile
         self._keep_pauses = keep_pauses
         self._lock = threading.Lock()
         self._used = [False] * len(self._exchanges)
@@ -135,10 +137,6 @@ class ReplaySource:
         return self._key(bodies.stored_request(request, role)[0], role)
 
     def _key(self, stored: HttpRequest, role: str) -> Hashable:
-        from pytest_fanout.wire.canonical import body_key, compile_volatile
-
-        if self._volatile is None:
-            self._volatile = compile_volatile(self._patterns)
         content_type = next((value for name, value in stored.headers if name == "content-type"), "")
         body = body_key(stored.body, content_type, self._volatile) if stored.body else ""
         return stored.method, bodies.match_target(stored.url, role), body
@@ -168,8 +166,6 @@ class ReplaySource:
             return (f"more calls than recorded: at least {made} of {method} {path}, {recorded} recorded",)
         if miss.same_recorded:
             return (f"the same request is made at least {miss.same_recorded + 1} times, {miss.same_recorded} recorded",)
-        from pytest_fanout.wire.changes import describe_changes
-
         before = self._exchanges[miss.expected].request
         lines = list(describe_changes(miss.request.url, before.body, miss.request.body))
         queries = [_query(before, miss.role), _query(miss.request, miss.role)]
