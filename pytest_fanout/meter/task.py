@@ -81,11 +81,13 @@ class TaskScope:
     caps: Caps
     source: Source | None
     codecs: tuple[object, ...] = ()
+    model_hosts: tuple[str, ...] = ()
     cap_warning: CapWarning | None = None
     begun_at: int = field(default_factory=lambda: int(time.time()))
     t0: int = field(default_factory=time.perf_counter_ns)
     closed: bool = False
     settled: bool = False  # the agent's code has ended: nothing is raised into it any more
+    expired: bool = False  # its wall clock has run out
     capped: str | None = None
     misses: int = 0
     spent_calls: int = 0
@@ -95,7 +97,7 @@ class TaskScope:
 
     def __post_init__(self) -> None:
         self.home = Place(self, AGENT)
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a stream that is collected while it is held releases its flight
         self._numbers = itertools.count()
         self._used: dict[str, _Counters] = {}
         self._failures: dict[str, _Failures] = {}
@@ -109,7 +111,7 @@ class TaskScope:
         """The samples as they would be if the task ended now."""
         from pytest_fanout.meter.samples import measure_trial
 
-        return measure_trial(self.exchanges(), self.now_ms(), self.codecs)
+        return measure_trial(self.exchanges(), self.now_ms(), self.codecs, self.model_hosts)
 
     @property
     def calls(self) -> tuple[ModelCall, ...]:
@@ -147,12 +149,13 @@ class TaskScope:
         flights = sorted(self.flights, key=lambda flight: flight.seq)
         return tuple(flight.exchange() for flight in flights if flight.kept)
 
-    def note(self, slug: str, text: str, verdict: str = "invalid") -> None:
+    def note(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
         """Add a problem of this task once, however often it is seen."""
         problem = Problem(slug, text, verdict, self.agent, self.task, self.trial)
         with self.lock:
             if problem not in self.problems:
                 self.problems.append(problem)
+        return problem
 
     def stop(self, cap: str) -> None:
         """Mark the task as stopped by ``cap``; every further call of it is refused."""
@@ -270,6 +273,9 @@ class TaskScope:
             self._warn([(cap, share)])
 
     def _warn(self, warnings: list[tuple[str, float]]) -> None:
-        if self.cap_warning is not None:
-            for cap, share in warnings:
-                self.cap_warning(self.task, cap, share)
+        for cap, share in warnings:
+            try:
+                if self.cap_warning is not None:
+                    self.cap_warning(self.task, cap, share)
+            except Exception as error:  # a hook of the user's must not change what the agent sees
+                self.note("hook-raised", f"pytest_fanout_cap_warning raised {type(error).__name__}: {error}", "notice")

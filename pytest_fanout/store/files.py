@@ -51,7 +51,8 @@ def load_json(text: str | bytes, where: str, *, mend: str | None = None) -> Any:
                 "conflict-marks",
                 "holds the marks of an unresolved merge conflict",
                 where=f"{where}:{number}",
-                mend=mend or "resolve the conflict, then run `pytest --fanout-budget` and `fanout-baseline accept` again",
+                mend=mend
+                or "resolve the conflict, then run `pytest --fanout-budget` and `fanout-baseline accept` again",
             )
 
     def refuse(name: str) -> NoReturn:
