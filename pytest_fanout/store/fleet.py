@@ -40,7 +40,7 @@ schema = 1
 # dau = 200_000                            # daily active users
 # tasks_per_user_day = 2.4                 # mean over all users; "2 a week" is 0.29
 # peak_factor = 3.0                        # rate of the peak hour over the mean rate of the day
-# iod = 1.0                                # variance over mean of arrivals in a minute; 1 is Poisson, real traffic is often 3 to 150
+# iod = 1.0                                # variance over mean of arrivals in a minute: 1 is Poisson, traces 3 to 150
 """
 
 _EMPTY: dict[str, Any] = {"schema": 1}
@@ -97,7 +97,9 @@ def _load(data: bytes, where: str) -> dict[str, Any]:
 def _check(document: dict[str, Any], where: str) -> None:
     # Infinities and NaN pass every comparison of a schema in one direction or the other, and are never a figure.
     _finite(document, (), where)
-    errors = sorted(_validator().iter_errors(document), key=lambda e: ([str(p) for p in e.absolute_path], str(e.validator)))
+    errors = sorted(
+        _validator().iter_errors(document), key=lambda e: ([str(p) for p in e.absolute_path], str(e.validator))
+    )
     if not errors:
         return
     error = errors[0]
@@ -134,7 +136,10 @@ def _check(document: dict[str, Any], where: str) -> None:
         "const": "must be {}: this version reads no other",
     }[str(error.validator)].format(_TYPES.get(str(error.validator_value), error.validator_value))
     raise IntegrityError(
-        "fleet-bad-value", f"is {_shown(error.instance)}; it {rule}", where=place, mend=f"mend {path[-1] if path else 'it'}"
+        "fleet-bad-value",
+        f"is {_shown(error.instance)}; it {rule}",
+        where=place,
+        mend=f"mend {path[-1] if path else 'it'}",
     )
 
 
@@ -147,7 +152,10 @@ def _finite(value: Any, path: tuple[str, ...], where: str) -> None:
             _finite(inner, (*path, key), where)
     elif isinstance(value, float) and not math.isfinite(value):
         raise IntegrityError(
-            "fleet-bad-value", f"is {value}; it must be a finite number", where=_place(where, path), mend=f"mend {path[-1]}"
+            "fleet-bad-value",
+            f"is {value}; it must be a finite number",
+            where=_place(where, path),
+            mend=f"mend {path[-1]}",
         )
 
 
