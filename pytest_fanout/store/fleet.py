@@ -85,7 +85,7 @@ def _load(data: bytes, where: str) -> dict[str, Any]:
         line_no = at.group(1) if at and at.group(1) else None
         reason = str(error)[: at.start()] if at else str(error)
         if not line_no:
-            reason += " at the end of the file" if at else ""
+            reason += ", at the end of the file" if at else ""
         raise IntegrityError(
             "fleet-not-toml",
             f"is not valid TOML: {reason}",
@@ -107,7 +107,7 @@ def _check(document: dict[str, Any], where: str) -> None:
     place = _place(where, path)
     if error.validator == "additionalProperties":
         known = sorted(error.schema["properties"])
-        unknown = sorted(set(error.instance) - set(known))
+        unknown = [key if key.isprintable() else repr(key) for key in sorted(set(error.instance) - set(known))]
         near = difflib.get_close_matches(unknown[0], known, n=1)
         raise IntegrityError(
             "fleet-unknown-key",
@@ -161,10 +161,12 @@ def _finite(value: Any, path: tuple[str, ...], where: str) -> None:
 
 def _place(where: str, path: tuple[str, ...]) -> str:
     """``file: [table] key``, as far as the path goes; the schema's tables are at most two deep."""
-    tables, key = (path[:2], path[2:]) if path[:1] == ("demand",) else (path[:1], path[1:])
+    shown = tuple(key if key.isprintable() else repr(key) for key in path)
+    tables, key = (shown[:2], shown[2:]) if path[:1] == ("demand",) else (shown[:1], shown[1:])
     if path == ("schema",):
-        tables, key = (), path
-    return f"{where}:" + (f" [{'.'.join(tables)}]" if tables else "") + (f" {'.'.join(key)}" if key else "")
+        tables, key = (), shown
+    inside = [f"[{'.'.join(tables)}]"] * bool(tables) + [".".join(key)] * bool(key)
+    return ": ".join([where, " ".join(inside)] if inside else [where])
 
 
 def _shown(value: Any) -> str:
