@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_fanout.errors import ConfigError, IntegrityError
+from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import Fleet
 
 INDICATIVE = "indicative, within a factor of 2"
@@ -94,8 +94,8 @@ def find_profile(fleet: Fleet, extra: Sequence[Profile] = ()) -> Profile:
     """The profile that ``fleet`` names, among the built-in ones and those that plugins give.
 
     Raises:
-        IntegrityError: no profile has that name; the nearest is suggested.
-        ConfigError: a plugin's profile has a name that is taken, or a rate that is no positive number.
+        ConfigError: no profile has that name (the nearest is suggested); a plugin's profile has a name that is taken,
+            or a rate that is no positive number.
     """
     known: dict[str, Profile] = {}
     for profile in (*BUILT_IN, *extra):
@@ -117,7 +117,7 @@ def find_profile(fleet: Fleet, extra: Sequence[Profile] = ()) -> Profile:
         known[profile.name] = profile
     if fleet.profile not in known:
         near = difflib.get_close_matches(fleet.profile.lower(), known, n=1, cutoff=0.4)
-        raise IntegrityError(
+        raise ConfigError(
             "unknown-profile",
             f"no GPU profile is named {fleet.profile!r}; known: {', '.join(sorted(known))}",
             where=f"{fleet.source}: [fleet] profile",

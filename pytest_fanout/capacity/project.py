@@ -34,8 +34,8 @@ def project(
         weights: share of each task in production, relative; 1 where it is not given.
 
     Raises:
-        IntegrityError: the fleet names an unknown profile; samples that no run can have made.
-        ConfigError: a profile or weights that cannot be used.
+        ConfigError: the fleet names an unknown profile; a profile or weights that cannot be used.
+        IntegrityError: samples that no run can have made.
     """
     profile = find_profile(fleet, profiles)
     weights = weights or {}

@@ -13,6 +13,9 @@ from fractions import Fraction
 
 from pytest_fanout.records import CallSite, SiteDelta, SiteStats, TaskRun
 
+#: Trials whose count is one: a stale, invalid or crashed trial was cut short, and would look like calls saved.
+_MEASURED = frozenset({"ok", "failed", "capped", "timeout"})
+
 #: Stands for the calls whose site could not be read, so that sites always add up to the fanout.
 NO_SITE = CallSite("0" * 16, "unknown", None, (), "(calls without a call site)")
 
@@ -29,14 +32,14 @@ class Parts:
 
 
 def site_stats(tasks: Sequence[TaskRun], agent: str) -> SiteStats:
-    """Calls and known tokens of each site, summed over the trials of ``agent``; other classes are left out.
+    """Calls and known tokens of each site, summed over the measured trials of ``agent``; other classes are left out.
 
     Every task counts once. Where tasks have unlike numbers of trials, the sums are those that each task would have
     with the least common multiple of these numbers; ``weight`` is then tasks x that multiple.
     """
     by_task: dict[str, list[TaskRun]] = defaultdict(list)
     for task_run in tasks:
-        if task_run.agent == agent:
+        if task_run.agent == agent and task_run.status in _MEASURED:
             by_task[task_run.task].append(task_run)
     common = math.lcm(*(len(trials) for trials in by_task.values())) if by_task else 0
     calls: dict[str, int] = defaultdict(int)
@@ -120,10 +123,10 @@ def _per_trial(stats: SiteStats, fingerprint: str, unit: int) -> int:
 
 
 def _tokens(stats: SiteStats, fingerprint: str) -> int | None:
-    """Per trial, half up; None where the site has calls but no known tokens."""
+    """Per trial, half up; None where the site has calls but no known tokens (no call that ran costs 0)."""
     if not stats.calls.get(fingerprint):
         return 0
-    if fingerprint not in stats.tokens:
+    if not stats.tokens.get(fingerprint):
         return None
     return math.floor(Fraction(stats.tokens[fingerprint], stats.weight) + Fraction(1, 2))
 

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from pytest_fanout.config import check_agent_name
-from pytest_fanout.errors import IntegrityError
+from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import ClassDemand, Fleet, Prices
 from pytest_fanout.store.files import digest
 
@@ -52,8 +52,8 @@ def parse_fleet(data: bytes | None, where: str) -> Fleet:
     ``where`` names the file in messages. A file without figures has the digest of no file.
 
     Raises:
-        IntegrityError: not UTF-8, not TOML, conflict marks, an unknown key, a value of the wrong type or out of range.
-        ConfigError: a demand table that cannot name an agent class.
+        ConfigError: not UTF-8, not TOML, conflict marks, an unknown key, a value of the wrong type or out of range, a
+            demand table that cannot name an agent class; naming file, line or key.
     """
     if data is None:
         return _fleet(_EMPTY, where, is_default=True)
@@ -67,13 +67,13 @@ def _load(data: bytes, where: str) -> dict[str, Any]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise IntegrityError(
-            "fleet-not-toml", "is not UTF-8 text", where=f"{where}:{line}", mend="save the file as UTF-8"
+        raise ConfigError(
+            "bad-toml", "is not UTF-8 text", where=f"{where}:{line}", mend="save the file as UTF-8"
         ) from None
     for number, line_text in enumerate(text.splitlines(), 1):
         if line_text.startswith(("<<<<<<< ", ">>>>>>> ")):
-            raise IntegrityError(
-                "fleet-not-toml",
+            raise ConfigError(
+                "conflict-marks",
                 "holds the marks of an unresolved merge conflict",
                 where=f"{where}:{number}",
                 mend="resolve the conflict by hand",
@@ -86,8 +86,8 @@ def _load(data: bytes, where: str) -> dict[str, Any]:
         reason = str(error)[: at.start()] if at else str(error)
         if not line_no:
             reason += ", at the end of the file" if at else ""
-        raise IntegrityError(
-            "fleet-not-toml",
+        raise ConfigError(
+            "bad-toml",
             f"is not valid TOML: {reason}",
             where=f"{where}:{line_no}" if line_no else where,
             mend="mend the line",
@@ -109,8 +109,8 @@ def _check(document: dict[str, Any], where: str) -> None:
         known = sorted(error.schema["properties"])
         unknown = [key if key.isprintable() else repr(key) for key in sorted(set(error.instance) - set(known))]
         near = difflib.get_close_matches(unknown[0], known, n=1)
-        raise IntegrityError(
-            "fleet-unknown-key",
+        raise ConfigError(
+            "unknown-key",
             f"unknown key{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}; known: {', '.join(known)}",
             where=place,
             mend=f"rename {unknown[0]!r} to {near[0]!r}" if near else f"remove {unknown[0]!r}",
@@ -121,8 +121,8 @@ def _check(document: dict[str, Any], where: str) -> None:
             needed = [key for given, others in needed.items() if given in error.instance for key in others]
         missing = sorted({key for key in needed if key not in error.instance})
         verb = "is" if len(missing) == 1 else "are"
-        raise IntegrityError(
-            "fleet-bad-value",
+        raise ConfigError(
+            "bad-fleet",
             f"{', '.join(missing)} {verb} missing",
             where=place,
             mend=f"add {missing[0]} = 1" if missing[0] == "schema" else f"add {missing[0]}",
@@ -135,8 +135,8 @@ def _check(document: dict[str, Any], where: str) -> None:
         "type": "must be of type {}",
         "const": "must be {}: this version reads no other",
     }[str(error.validator)].format(_TYPES.get(str(error.validator_value), error.validator_value))
-    raise IntegrityError(
-        "fleet-bad-value",
+    raise ConfigError(
+        "bad-fleet",
         f"is {_shown(error.instance)}; it {rule}",
         where=place,
         mend=f"mend {path[-1] if path else 'it'}",
@@ -151,8 +151,8 @@ def _finite(value: Any, path: tuple[str, ...], where: str) -> None:
         for key, inner in value.items():
             _finite(inner, (*path, key), where)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise IntegrityError(
-            "fleet-bad-value",
+        raise ConfigError(
+            "bad-fleet",
             f"is {value}; it must be a finite number",
             where=_place(where, path),
             mend=f"mend {path[-1]}",

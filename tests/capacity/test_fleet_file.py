@@ -8,7 +8,7 @@ import re
 import jsonschema
 import pytest
 
-from pytest_fanout.errors import FanoutError, IntegrityError
+from pytest_fanout.errors import ConfigError, FanoutError
 from pytest_fanout.records import ClassDemand, Fleet, Prices
 from pytest_fanout.store import fleet as fleet_file
 from pytest_fanout.store.fleet import EXAMPLE, parse_fleet
@@ -115,7 +115,7 @@ def test_unknown_key_names_key_and_file():
         "baselines/fleet.toml: [demand.support]: unknown key peak_facter; known: dau, iod, peak_factor, "
         "tasks_per_user_day\n"
         "  mend: rename 'peak_facter' to 'peak_factor'\n"
-        "  see: docs/messages.md#fleet-unknown-key"
+        "  see: docs/messages.md#unknown-key"
     )
 
 
@@ -124,7 +124,7 @@ def test_unknown_keys_at_the_top():
     assert fails("schema = 1\n[zzz]\n[quota]\n") == (
         "baselines/fleet.toml: unknown keys quota, zzz; known: demand, fleet, prices, schema\n"
         "  mend: remove 'quota'\n"
-        "  see: docs/messages.md#fleet-unknown-key"
+        "  see: docs/messages.md#unknown-key"
     )
 
 
@@ -147,9 +147,7 @@ def test_unknown_keys_at_the_top():
 def test_demand_that_is_no_demand(text, place, what):
     """Zero, negative, infinite or mistyped demand is refused with table and key."""
     assert fails(f"schema = 1\n[demand.support]\n{text}\n") == (
-        f"baselines/fleet.toml: [demand.support]{place}: {what}\n"
-        f"  mend: mend{place}\n"
-        "  see: docs/messages.md#fleet-bad-value"
+        f"baselines/fleet.toml: [demand.support]{place}: {what}\n  mend: mend{place}\n  see: docs/messages.md#bad-fleet"
     )
 
 
@@ -178,26 +176,25 @@ def test_demand_that_is_no_demand(text, place, what):
 def test_values_that_cannot_be_used(text, place, what, mend):
     """Each value out of range, of another type or missing is one line that names file, table and key."""
     assert fails(text) == (
-        f"baselines/fleet.toml{place and ':'}{place}: {what}\n  mend: {mend}\n  see: docs/messages.md#fleet-bad-value"
+        f"baselines/fleet.toml{place and ':'}{place}: {what}\n  mend: {mend}\n  see: docs/messages.md#bad-fleet"
     )
 
 
 @pytest.mark.parametrize(
-    ("data", "at", "what", "mend"),
+    ("data", "at", "what", "mend", "slug"),
     [
         (b"schema = 1\n[demand", "",
-         "is not valid TOML: Expected ']' at the end of a table declaration, at the end of the file", None),
-        (b"schema = 1\nschema = 1\n", ":2", "is not valid TOML: Cannot overwrite a value", None),
+         "is not valid TOML: Expected ']' at the end of a table declaration, at the end of the file",
+         "mend the line", "bad-toml"),
+        (b"schema = 1\nschema = 1\n", ":2", "is not valid TOML: Cannot overwrite a value", "mend the line", "bad-toml"),
         (b"schema = 1\n<<<<<<< HEAD\n", ":2", "holds the marks of an unresolved merge conflict",
-         "resolve the conflict by hand"),
-        (b"schema = 1\n# \xff\n", ":2", "is not UTF-8 text", "save the file as UTF-8"),
+         "resolve the conflict by hand", "conflict-marks"),
+        (b"schema = 1\n# \xff\n", ":2", "is not UTF-8 text", "save the file as UTF-8", "bad-toml"),
     ],
 )  # fmt: skip
-def test_files_that_are_no_toml(data, at, what, mend):
+def test_files_that_are_no_toml(data, at, what, mend, slug):
     """Broken TOML, conflict marks and other encodings are refused with file and line."""
-    assert fails(data) == (
-        f"baselines/fleet.toml{at}: {what}\n  mend: {mend or 'mend the line'}\n  see: docs/messages.md#fleet-not-toml"
-    )
+    assert fails(data) == f"baselines/fleet.toml{at}: {what}\n  mend: {mend}\n  see: docs/messages.md#{slug}"
 
 
 def test_keys_that_cannot_be_printed():
@@ -224,5 +221,5 @@ def test_truncated_at_any_byte_is_an_error_or_a_fleet():
             outcomes.add(type(error))
             messages.append(str(error))
 
-    assert outcomes == {Fleet, IntegrityError}
+    assert outcomes == {Fleet, ConfigError}
     assert all(message.startswith(WHERE) for message in messages)

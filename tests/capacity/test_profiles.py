@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_fanout.capacity.profiles import BUILT_IN, INDICATIVE, Profile, find_profile, fit2
-from pytest_fanout.errors import ConfigError, IntegrityError
+from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import Fleet
 
 
@@ -84,7 +84,7 @@ def test_profile_of_a_plugin_is_found():
 
 def test_unknown_profile_names_the_nearest():
     """A mistyped profile is an error with file, key, what is known and what to write."""
-    with pytest.raises(IntegrityError) as error:
+    with pytest.raises(ConfigError) as error:
         find_profile(Fleet("", "baselines/fleet.toml", profile="gpt-oss-120b-H200"))
 
     assert str(error.value) == (

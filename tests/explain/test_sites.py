@@ -20,7 +20,7 @@ PLAN, SEARCH, VERIFY = site(1, "plan"), site(2, "search"), site(3, "verify")
 BY_LABEL = {s.label: s for s in (PLAN, SEARCH, VERIFY)}
 
 
-def run_of(task, trial=1, agent="support", fanout=None, tokens=None, **calls):
+def run_of(task, trial=1, agent="support", status="ok", fanout=None, tokens=None, **calls):
     """One trial with so many calls at each named site, and 100 tokens a call unless given."""
     by_site = {BY_LABEL[label].fingerprint: count for label, count in calls.items()}
     known = by_site if tokens is None else {BY_LABEL[label].fingerprint: n for label, n in tokens.items()}
@@ -28,7 +28,7 @@ def run_of(task, trial=1, agent="support", fanout=None, tokens=None, **calls):
         agent=agent,
         task=task,
         trial=trial,
-        status="ok",
+        status=status,
         passed=True,
         samples={"fanout": sum(calls.values()) if fanout is None else fanout},
         sites=by_site,
@@ -77,6 +77,22 @@ def test_each_task_counts_once():
     stats = site_stats(tasks, "support")
 
     assert (stats.weight, stats.calls) == (6, {PLAN.fingerprint: 30})
+
+
+@pytest.mark.parametrize("status", ["stale", "invalid", "crashed"])
+def test_trials_that_are_no_measurement_are_left_out(status):
+    """A trial that was cut short by no fault of the agent would look like calls saved."""
+    cut = run_of("a", 2, status=status, plan=1)
+
+    assert site_stats([*BASE, cut], "support") == site_stats(BASE, "support")
+
+
+@pytest.mark.parametrize("status", ["failed", "capped", "timeout"])
+def test_expensive_ends_stay_in(status):
+    """Failed, capped and timed-out trials are the expensive ones: their calls count."""
+    stats = site_stats([run_of("a", status=status, search=200)], "support")
+
+    assert stats.calls == {SEARCH.fingerprint: 200}
 
 
 def test_calls_without_a_site_are_kept():
@@ -148,6 +164,15 @@ def test_unknown_tokens_stay_unknown():
     (delta,) = compare_sites("support", site_stats([run_of("a", plan=2)], "support"), run)
 
     assert (delta.tokens_base, delta.tokens_run) == (200, None)
+
+
+def test_tokens_of_nothing_are_unknown():
+    """An anchor that says 0 tokens for a site with calls did not know them."""
+    base = SiteStats("support", 1, (PLAN,), {PLAN.fingerprint: 2}, {PLAN.fingerprint: 0})
+
+    (delta,) = compare_sites("support", base, [run_of("a", plan=2)])
+
+    assert (delta.tokens_base, delta.tokens_run) == (None, 200)
 
 
 @pytest.mark.parametrize("base", [None, SiteStats("support", 0, (), {}, {})])
