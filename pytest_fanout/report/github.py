@@ -1,7 +1,5 @@
 """Annotations and log protection for GitHub Actions: workflow commands whose every part is escaped."""
 
-from __future__ import annotations
-
 import re
 
 from pytest_fanout.records import ClassResult, Run, Verdict

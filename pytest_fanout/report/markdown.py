@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from pytest_fanout.records import Run, Verdict
-from pytest_fanout.report import summary, terminal
+from pytest_fanout.report import facts, summary
 from pytest_fanout.report.printable import escape
 from pytest_fanout.report.summary import plural
 
@@ -20,7 +20,7 @@ REPORT = "fanout-report.json"
 _SIGNS = {"within": "✅", "over": "❌", "not_measured": "⚠️", "waived": "🟡"}
 _STATES = {"OVER": "❌ over", "approved": "☑️ approved", "waived": "🟡 waived", "ok": "✅"}
 # Characters that mean nothing to Markdown, HTML, mentions or links, wherever they stand in a line.
-_HARMLESS = re.compile(r"[A-Za-z0-9 ,;()+%/.-]*\Z")
+_HARMLESS = re.compile(r"[A-Za-z0-9 ,:;()+%/.-]*\Z")
 
 
 def render(run: Run, verdict: Verdict, *, most_bytes: int = MOST_BYTES) -> str:
@@ -34,7 +34,7 @@ def render(run: Run, verdict: Verdict, *, most_bytes: int = MOST_BYTES) -> str:
 def code(text: str) -> str:
     """A code span for any text: one line, shown as it is, inert in tables and HTML."""
     clean = escape(summary.shortened(text, MOST_CHARACTERS))
-    if clean.strip() and not re.search(r"[`|<>&@\\]", clean) and clean == clean.strip():
+    if clean.strip() and not re.search(r"[`|<@]", clean) and clean == clean.strip():
         return f"`{clean}`"
     # backslashes do not escape inside backticks, character references do inside <code>
     return "<code>" + re.sub(r"[!-/:-@\[-`{-~]", lambda match: f"&#{ord(match[0])};", clean) + "</code>"
@@ -43,23 +43,30 @@ def code(text: str) -> str:
 def _words(text: str) -> str:
     """Our own words as they are; in a code span as soon as anything in them could be markup."""
     plain = text.replace(" -> ", " to ")
-    if _HARMLESS.match(plain) and "www." not in plain:
-        return text.replace(" -> ", " → ")
+    if _HARMLESS.match(plain) and not re.search(r"www\.|GH-|://", plain):
+        return summary.shortened(text, MOST_CHARACTERS).replace(" -> ", " → ")
     return code(text)
 
 
 def _head(run: Run, verdict: Verdict) -> list[str]:
     words, _, reason = summary.headline(run, verdict).partition(": ")
-    lines = [MARKER, f"### {_SIGNS[verdict.outcome]} fanout: {words}", "", f"**{_words(reason)}**", ""]
+    capacity = summary.capacity(verdict)
+    growing = [line for line in capacity if " -> " in line.text]
+    if verdict.outcome in ("over", "waived") and growing:
+        words += f": {_capacity_name(growing[0].agent)} {_words(growing[0].text)}"
+    lines = [MARKER, f"### {_SIGNS[verdict.outcome]} fanout {words}", "", f"**{_words(reason)}**", ""]
     classes = summary.ordered_classes(verdict)
     if len(classes) > 1:
-        bad = sum(result.outcome != "within" for result in classes)
-        lines += [f"{bad:,} of {plural(len(classes), 'agent class', 'agent classes')} not within budget.", ""]
+        good = sum(result.outcome == "within" for result in classes)
+        lines += [f"{good:,} of {plural(len(classes), 'agent class', 'agent classes')} within budget.", ""]
     if not verdict.base.is_gate:
         lines += ["Not a gate result: there is no other commit to compare with.", ""]
     lines += _table(verdict)
-    lines += [f"- {_capacity_name(line.agent)} {_words(line.text)}" for line in summary.capacity(verdict)[-MOST_ROWS:]]
-    return [*lines, "", *_ways_out(run, verdict), ""]
+    # what was measured, quality beside it, and what it costs
+    lines += [f"- {code(item.agent)} {_words(facts.class_texts(run, item)[0])}" for item in classes[:MOST_ROWS]]
+    lines += [f"- {_capacity_name(line.agent)} {_words(line.text)}" for line in capacity[-MOST_ROWS:]]
+    ways_out = _ways_out(run, verdict)
+    return [*lines, "", *ways_out, ""] if ways_out else [*lines, ""]
 
 
 def _capacity_name(agent: str | None) -> str:
@@ -67,7 +74,7 @@ def _capacity_name(agent: str | None) -> str:
 
 
 def _table(verdict: Verdict) -> list[str]:
-    rows = [row for result in summary.ordered_classes(verdict) for row in terminal.metric_rows(result)]
+    rows = [row for result in summary.ordered_classes(verdict) for row in facts.metric_rows(result)]
     if not rows:
         return []
     lines = ["| agent class | metric | base | run | change | limit | |", "|---|---|--:|--:|--:|--:|---|"]
@@ -85,7 +92,7 @@ def _ways_out(run: Run, verdict: Verdict) -> list[str]:
     steps = summary.next_steps(run, verdict)
     if verdict.outcome == "within":
         return [] if steps == ("nothing to do",) else [f"Next: {code(steps[0])}"]
-    if verdict.outcome == "over":
+    if verdict.verdict in ("regressed", "inconclusive"):
         back = "**Either** bring it back under its limit"
         return [
             f"{back}, **or** accept the growth: {code(steps[0])}, commit `baselines/`, and have it reviewed.",
@@ -122,19 +129,24 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
                 for group in problems
             ]
             sections.append((plural(len(problems), noun), lines))
-    grown = [delta for result in summary.ordered_classes(verdict) for delta in terminal.growth(result)]
+    measured = [
+        f"- {code(result.agent)} {_words(text)}"
+        for result in summary.ordered_classes(verdict)
+        for text in facts.class_texts(run, result)[1:]
+    ]
+    if measured:
+        sections.append(("What was measured", measured))
+    grown = [delta for result in summary.ordered_classes(verdict) for delta in facts.growth(result)]
     if grown:
         lines = [
-            f"- {code(delta.task)} fanout {summary.mean_text(delta.fanout_base)} → {summary.mean_text(delta.fanout_run)},"
-            f" tokens {summary.mean_text(delta.tokens_base)} → {summary.mean_text(delta.tokens_run)}"
+            f"- {code(delta.task)} fanout {summary.means(delta.fanout_base, delta.fanout_run)},"
+            f" tokens {summary.means(delta.tokens_base, delta.tokens_run)}".replace(" -> ", " → ")
             for delta in grown
         ]
         sections.append((f"What grew: {plural(len(grown), 'task')}", lines))
-    sites = terminal.told_sites(verdict)
+    sites = facts.told_sites(verdict)
     if sites:
-        sections.append(
-            (plural(len(sites), "call site") + " moved", [f"- {code(terminal.site_text(d))}" for d in sites])
-        )
+        sections.append((plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d))}" for d in sites]))
     assumptions = [
         f"- {code(item.agent)} {code(text)}"
         for item in verdict.projections
@@ -183,5 +195,5 @@ def _foot(run: Run, verdict: Verdict) -> str:
         f"{code(base.rev[:12])} ({code(base.source)})" if base.rev else code(base.problem or base.source or "none")
     )
     head_text = code(head.rev[:12]) if head.rev else "no commit"
-    facts = "; ".join(map(_words, terminal.session_texts(run, verdict)))
-    return f"<sub>base {base_text} → head {head_text}; {facts}</sub>\n"
+    measured = "; ".join(map(_words, facts.session_texts(run, verdict)))
+    return f"<sub>base {base_text} → head {head_text}; {measured}</sub>\n"

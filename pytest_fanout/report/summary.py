@@ -61,6 +61,10 @@ def mean_text(values: Sequence[int | None]) -> str:
     return "unknown" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
+def means(base: Sequence[int | None], run: Sequence[int | None]) -> str:
+    return f"{mean_text(base)} -> {mean_text(run)}"
+
+
 def shortened(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
@@ -286,12 +290,14 @@ def _shown(projection: Projection) -> tuple[float | None, float | None]:
 def capacity(verdict: Verdict) -> list[CapacityLine]:
     """One line for each class and one for all; each holds the word GPU, also where nothing can be said."""
     by_agent = {projection.agent: projection for projection in verdict.projections}
-    agents = sorted(set(by_agent) | {result.agent for result in verdict.classes})
+    outcomes = {result.agent: result.outcome for result in verdict.classes}
+    agents = sorted({*by_agent, *outcomes})
     lines = []
     for agent in agents:
         projection = by_agent.get(agent)
         if projection is None:
-            lines.append(CapacityLine(agent, "GPUs not projected: no usable measurement"))
+            why = ": not measured" if outcomes[agent] == "not_measured" else ""
+            lines.append(CapacityLine(agent, f"GPUs not projected{why}"))
         else:
             base, run = _shown(projection)
             lines.append(CapacityLine(agent, _gpus(base, run, per_1000=projection.demand.per_1000)))

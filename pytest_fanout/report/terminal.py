@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 
-from pytest_fanout.records import ClassResult, MetricResult, Run, SiteDelta, TaskDelta, TaskRun, Verdict
-from pytest_fanout.report import summary
-from pytest_fanout.report.printable import escape, width, wrap
-from pytest_fanout.report.summary import number, plural
+from pytest_fanout.records import ClassResult, Run, Verdict
+from pytest_fanout.report import facts, summary
+from pytest_fanout.report.printable import escape, is_ascii_only, width, wrap
+from pytest_fanout.report.summary import plural
+
+__all__ = ["is_ascii_only", "render"]
 
 LABEL = 10  # columns of the label at the left
 MOST_PROBLEMS = 10
@@ -16,7 +19,6 @@ MOST_SITES = 6
 MOST_CHANGES = 6
 MOST_ID = 60  # characters of a task id in running text
 MOST_CHARACTERS = 1_000  # of one paragraph
-CALM_ROWS = 3  # rows of a class that is within budget
 _COLOURS = {"within": "32", "waived": "33", "over": "31", "not_measured": "31"}
 
 
@@ -109,60 +111,25 @@ def _commits(page: _Page, verdict: Verdict) -> None:
         page.labelled("", "not a gate result: there is no other commit to compare with")
 
 
-def state(result: ClassResult, metric: MetricResult) -> str:
-    """The last column: what this row means for the verdict. Only a judged, known value is ever ``ok``."""
-    if metric.over:
-        if result.verdict == "approved" and metric.ceiling is not None:
-            return "approved"
-        return "waived" if result.verdict == "waived" else "OVER"
-    if metric.run is None:
-        return "unknown"
-    return "-" if result.outcome == "not_measured" else "ok"
-
-
-def shown_metrics(result: ClassResult) -> list[MetricResult]:
-    """Gated metrics; of a class that passes only those nearest to their limit, in their own order."""
-    gated = [metric for metric in result.metrics if metric.gated or metric.over]
-    if result.verdict != "pass" or len(gated) <= CALM_ROWS:
-        return gated
-    nearest = sorted(range(len(gated)), key=lambda index: -summary.nearness(gated[index]))[:CALM_ROWS]
-    return [gated[index] for index in sorted(nearest)]
-
-
-HEADERS = ("class", "metric", "base", "run", "change", "limit", "state")
-
-
-def metric_rows(result: ClassResult) -> list[tuple[str, ...]]:
-    """Cells of HEADERS for each row that is shown, unescaped."""
-    rows: list[tuple[str, ...]] = []
-    for metric in shown_metrics(result):
-        name = metric.name if metric.scope == "all" else f"{metric.name} ({metric.scope})"
-        base = "-" if metric.base is None else number(metric.base)
-        limit = "-" if metric.limit is None else number(metric.limit)
-        moved = summary.change(metric.base, metric.run)
-        rows.append((result.agent, name, base, number(metric.run), moved, limit, state(result, metric)))
-    return rows
-
-
 def _table(page: _Page, verdict: Verdict) -> None:
     from tabulate import tabulate
 
     rows: list[list[str]] = []
     for result in summary.ordered_classes(verdict):
-        for row in metric_rows(result):
+        for row in facts.metric_rows(result):
             # tabulate pads by characters, so cells are ASCII whatever the console takes
             rows.append([escape(cell, ascii_only=True) for cell in row])
     if not rows:
         return
     page.blank()
     for drop in ((), ("change",)):
-        keep = [index for index, header in enumerate(HEADERS) if header not in drop]
+        keep = [index for index, header in enumerate(facts.HEADERS) if header not in drop]
         table = tabulate(
             [[row[index] for index in keep] for row in rows],
-            headers=[HEADERS[index] for index in keep],
+            headers=[facts.HEADERS[index] for index in keep],
             tablefmt="simple",
             disable_numparse=True,
-            colalign=["left" if HEADERS[index] in ("class", "metric", "state") else "right" for index in keep],
+            colalign=["left" if facts.HEADERS[index] in ("class", "metric", "state") else "right" for index in keep],
         )
         lines = [line.rstrip() for line in table.split("\n")]
         if all(width(line) <= page.columns for line in lines):
@@ -175,55 +142,11 @@ def _table(page: _Page, verdict: Verdict) -> None:
 
 
 def _class_facts(page: _Page, run: Run, result: ClassResult) -> None:
-    """Which evidence stands behind the rows: tasks, trials, draw, quality, the largest trial of each metric."""
-    trials = [trial for trial in run.tasks if trial.agent == result.agent]
-    draw = {"same": "same draw", "new": "new draw", "mixed": "partly a new draw", "none": "no draw to compare"}[
-        result.draw
-    ]
-    nth = max((trial.draw for trial in trials), default=1)
-    facts = [
-        f"{result.verdict}: {result.tasks_ran:,} of {plural(result.tasks_expected, 'task')}",
-        plural(result.trials, "trial") + f", {draw}" + (f" (draw {nth})" if nth > 1 else ""),
-    ]
-    if result.pass_share[1]:
-        quality = f"{result.pass_share[0]:,} of {result.pass_share[1]:,} trials passed"
-        if result.pass_share_base[1]:
-            quality += f" (base {result.pass_share_base[0]:,} of {result.pass_share_base[1]:,})"
-        facts.append(quality)
-    texts = ["; ".join(facts)]
-    largest: dict[str, str] = {}
-    for metric in shown_metrics(result):
-        if metric.max is not None:
-            where = f" in {metric.max_task}" if metric.max_task is not None else ""
-            largest.setdefault(metric.name.partition(".")[0], f"{number(metric.max)}{where}")
-    if largest:
-        texts.append("max " + ", ".join(f"{name} {text}" for name, text in largest.items()))
-    hidden = sum(metric.gated for metric in result.metrics) - len(shown_metrics(result))
-    if hidden > 0:
-        texts.append(f"{plural(hidden, 'more limit')} kept, in the report")
-    ended = [f"{count:,} {status}" for status, count in _statuses(trials)]
-    if ended:
-        texts.append("trials that ended otherwise: " + ", ".join(ended))
-    for word, tasks in (("new", result.new), ("removed", result.removed)):
-        if tasks:
-            texts.append(f"{plural(len(tasks), word + ' task')}: {summary.listed(tasks)}")
-    if result.approval:
-        texts.append(f"approval in force: {result.approval}")
-    elif result.approval_why:
-        texts.append(f"no approval covers it: {result.approval_why}")
     label = result.agent
     if len(label) >= LABEL:
         page.text(label, indent=2)
         label = ""
-    page.all_labelled(label, texts)
-
-
-def _statuses(trials: Sequence[TaskRun]) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {}
-    for trial in trials:
-        if trial.status not in ("ok", "stale"):
-            counts[trial.status] = counts.get(trial.status, 0) + 1
-    return sorted(counts.items())
+    page.all_labelled(label, facts.class_texts(run, result))
 
 
 def _stale(page: _Page, run: Run, verdict: Verdict) -> None:
@@ -265,64 +188,22 @@ def _problems(page: _Page, run: Run, verdict: Verdict, *, notices: bool) -> None
     page.all_labelled("notice" if notices else "problem" if len(groups) == 1 else "problems", texts)
 
 
-def growth(result: ClassResult) -> list[TaskDelta]:
-    """The tasks whose mean fanout or tokens rose, in the order given."""
-
-    def rose(base: Sequence[int | None], run: Sequence[int | None]) -> bool:
-        before, after = summary.mean(base), summary.mean(run)
-        return before is not None and after is not None and after > before
-
-    return [
-        delta
-        for delta in result.top
-        if rose(delta.fanout_base, delta.fanout_run) or rose(delta.tokens_base, delta.tokens_run)
-    ]
-
-
 def _grew(page: _Page, verdict: Verdict) -> None:
     texts = []
     for result in summary.ordered_classes(verdict):
-        grown = growth(result)
+        grown = facts.growth(result)
         for delta in grown[:MOST_TASKS]:
-            fanout = f"{summary.mean_text(delta.fanout_base)} -> {summary.mean_text(delta.fanout_run)}"
-            tokens = f"{summary.mean_text(delta.tokens_base)} -> {summary.mean_text(delta.tokens_run)}"
+            fanout = summary.means(delta.fanout_base, delta.fanout_run)
+            tokens = summary.means(delta.tokens_base, delta.tokens_run)
             texts.append(f"{summary.shortened(delta.task, MOST_ID)}  fanout {fanout}, tokens {tokens}")
         if len(grown) > MOST_TASKS:
             texts.append(f"{len(grown) - MOST_TASKS:,} more of {result.agent} in the report")
     page.all_labelled("grew most", texts)
 
 
-def site_text(delta: SiteDelta) -> str:
-    """``new call site in research: "You verify…" (gpt-4o): 1.25 calls a trial``."""
-    calls = f"{_hundredths(delta.calls_base)} -> {_hundredths(delta.calls_run)}"
-    if delta.change == "new":
-        calls = _hundredths(delta.calls_run)
-    word = {"new": "new call site", "more": "more often", "gone": "gone"}.get(delta.change, delta.change)
-    label = delta.site.label or "no system prompt"
-    return f'{word} in {delta.agent}: "{label}" ({delta.site.model or delta.site.api}), {calls} calls a trial'
-
-
-def _hundredths(value: int | None) -> str:
-    return "unknown" if value is None else f"{value / 100:,.2f}".removesuffix("0").removesuffix(".0")
-
-
-def told_sites(verdict: Verdict) -> list[SiteDelta]:
-    """Call sites that are new, run more often, or are gone; what costs most first."""
-    order = {"new": 0, "more": 1, "gone": 2}
-    told = [delta for delta in verdict.sites if delta.change in order]
-    return sorted(
-        told,
-        key=lambda delta: (
-            order[delta.change],
-            (delta.calls_base or 0) - (delta.calls_run or 0),
-            delta.site.fingerprint,
-        ),
-    )
-
-
 def _sites(page: _Page, verdict: Verdict) -> None:
-    told = told_sites(verdict)
-    texts = [site_text(delta) for delta in told[:MOST_SITES]]
+    told = facts.told_sites(verdict)
+    texts = [facts.site_text(delta) for delta in told[:MOST_SITES]]
     if len(told) > MOST_SITES:
         texts.append(f"{len(told) - MOST_SITES:,} more in the report")
     page.all_labelled("sites", texts)
@@ -338,52 +219,25 @@ def _capacity(page: _Page, verdict: Verdict) -> None:
     page.all_labelled("capacity", texts)
 
 
-def session_texts(run: Run, verdict: Verdict) -> list[str]:
-    """How it was measured: mode, trials, what did not run, what was counted beside the agents' calls."""
-    facts, totals = run.session, run.totals
-    tasks = len({(trial.agent, trial.task) for trial in run.tasks})
-    texts = [f"{run.mode}: {plural(len(run.tasks), 'trial')} of {plural(tasks, 'task')}, {facts.expected:,} expected"]
-    if facts.shard:
-        texts.append(f"shard {facts.shard}: only the combined shards are judged")
-    if facts.partial:
-        texts.append(f"partial {tasks}/{facts.expected}: a selection left tasks out; nothing can be accepted from it")
-    left = [
-        f"{count:,} {word}" for word, count in (("deselected", facts.deselected), ("skipped", facts.skipped)) if count
-    ]
-    if left:
-        texts.append("pytest items " + ", ".join(left))
-    if facts.stopped:
-        texts.append(f"ended early: {facts.stopped}")
-    if facts.pytest_exit:
-        texts.append(f"pytest itself ended with exit {facts.pytest_exit}")
-    if not run.sealed:
-        texts.append("API keys were not sealed: calls that bypass the count go unseen")
-    counted = [plural(totals.calls, "model call"), plural(totals.attempts, "attempt"), plural(totals.tokens, "token")]
-    beside = [
-        f"{count:,} {word}"
-        for word, count in (
-            ("aside", totals.aside), ("late", totals.late), ("unattributed", totals.unattributed),
-            ("unclassified", totals.unclassified), ("other", totals.other),
-        )
-        if count
-    ]  # fmt: skip
-    texts.append("counted " + ", ".join(counted) + (f"; {', '.join(beside)}" if beside else ""))
-    return texts
-
-
 def _session(page: _Page, run: Run, verdict: Verdict) -> None:
-    page.all_labelled("run", session_texts(run, verdict))
+    page.all_labelled("run", facts.session_texts(run, verdict))
 
 
 def _next(page: _Page, run: Run, verdict: Verdict) -> None:
     first, *others = summary.next_steps(run, verdict)
     page.all_labelled("or", others)
     page.blank()
-    text = page.safe(first)
-    lines = list(wrap(text, page.columns - LABEL - 2))
-    is_command = first.startswith(("pytest ", "fanout-", "git "))
     start = f"{'next':<{LABEL}}"
-    for index, line in enumerate(lines):
-        more = " \\" if is_command and index < len(lines) - 1 else ""
-        page.lines.append(_joined(start, line) + more)
+    if not first.startswith(("pytest ", "fanout-", "git ")):
+        page.labelled("next", first, hang=0)
+        return
+    # a command that is too long goes on behind a backslash, broken between its words only: it stays fit to copy
+    lines = [""]
+    for word in re.findall(r"""(?:"[^"]*"|'[^']*'|\S)+""", page.safe(first)):
+        if lines[-1] and width(f"{lines[-1]} {word}") > page.columns - LABEL - 2:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    for line in [part for whole in lines for part in wrap(whole, page.columns - LABEL - 2)]:
+        page.lines.append(_joined(start, line) + " \\")
         start = " " * LABEL
+    page.lines[-1] = page.lines[-1].removesuffix(" \\")
