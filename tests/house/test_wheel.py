@@ -128,7 +128,10 @@ def test_the_wheel_alone_gates_a_project(installed: Path, tmp_path: Path) -> Non
     def gate(*arguments: str, **more: str) -> tuple[int, dict[str, object], str]:
         options = ["-p", "no:cacheprovider", "--fanout-budget", *arguments]
         done = run_pytest(project, *options, env=clean_environment(**more), python=python)
-        return done.returncode, json.loads((project / "fanout-report.json").read_text()), done.stdout + done.stderr
+        output = done.stdout + done.stderr
+        report = project / "fanout-report.json"
+        assert report.exists(), output
+        return done.returncode, json.loads(report.read_text(encoding="utf-8")), output
 
     with ModelServer() as server:
         live = {"MODEL_URL": server.base_url, "OPENAI_API_KEY": "test-key"}
