@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import time
@@ -79,7 +80,7 @@ class FanoutSession:
             for name, agent in self.settings.agents.items()
         }
         self.budget = gate.work_tree_budget(self.settings)
-        self.store = RecordingStore(self.settings.recordings)
+        self.store = RecordingStore(self.settings.recordings, dict(os.environ))
         self.works: dict[pytest.Item, MeasuredTask] = {}
         self.finished: dict[pytest.Item, TaskRun] = {}
         self.told = Told()
