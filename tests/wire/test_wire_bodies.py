@@ -95,6 +95,7 @@ def test_codings_of_optional_libraries(coding: str) -> None:
 
     assert decode(packed, coding) == bodies.Decoded(data)
     assert decode(packed[:-3], coding).notes in (("truncated_encoding",), ("undecodable",))
+    assert coding == "br" or decode(packed * 2, coding) == bodies.Decoded(data * 2)
     assert decode(b"\x00\xff\x00\xff", coding).notes == ("undecodable",)
     assert len(decode(bomb, coding).data) == bodies.MAX_DECODED
     assert decode(bomb, coding).notes == ("too_large",)
