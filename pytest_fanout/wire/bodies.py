@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -141,11 +143,9 @@ def _brotli(data: bytes) -> Decoded | None:
 
 
 def _zstd(data: bytes) -> Decoded | None:
-    try:
-        import zstandard  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
+    new = _zstd_maker()
+    if new is None:
         return None
-    new = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj
     unpack = new()
 
     def feed(piece: bytes) -> bytes:
@@ -159,6 +159,22 @@ def _zstd(data: bytes) -> Decoded | None:
         return made
 
     return _stepwise(data, feed, lambda: bool(unpack.eof))
+
+
+def _zstd_maker() -> Callable[[], Any] | None:
+    """Makes decompressors of one frame, from whichever library is there: a package, or Python's own from 3.14."""
+    try:
+        import zstandard  # type: ignore[import-not-found, unused-ignore]
+
+        maker: Callable[[], Any] = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj
+        return maker
+    except ImportError:
+        pass
+    for name in ("compression.zstd", "backports.zstd"):
+        with contextlib.suppress(ImportError):
+            own: Callable[[], Any] = importlib.import_module(name).ZstdDecompressor
+            return own
+    return None
 
 
 def _stepwise(data: bytes, feed: Callable[[bytes], bytes], is_finished: Callable[[], bool]) -> Decoded | None:

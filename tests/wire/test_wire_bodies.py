@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_examples import EXAMPLES, facts
+
 from pytest_fanout.wire import bodies, read_call
 from pytest_fanout.wire.bodies import NOT_JSON, decode, load_json
 from pytest_fanout.wire.sse import SseEvent, parse_sse
-from wire_examples import EXAMPLES, facts
 
 PLAIN = b'{"a": 1}'
 

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
+from wire_examples import SSE, facts, render
+
 from pytest_fanout.records import ToolCall
 from pytest_fanout.wire import read_call
-from wire_examples import SSE, facts, render
 
 CHAT = "https://api.openai.com/v1/chat/completions"
 RESPONSES = "https://api.openai.com/v1/responses"
@@ -108,7 +109,7 @@ def test_no_response_is_an_error_without_usage() -> None:
 def test_success_of_http_is_not_success_of_the_call(
     url: str, headers: dict[str, str], body: bytes, error_type: str | None
 ) -> None:
-    """An error inside a 200, in a document or in the middle of a stream, fails the call; it had begun, so usage is missing."""
+    """An error inside a 200, at once or in mid-stream, fails the call; it had begun, so its usage is missing."""
     expected = {"status": "error", "finish": "error", "error_type": error_type, "usage_source": "missing"}
 
     assert facts(read_call("POST", url, b"{}", 200, headers, body), *expected) == expected

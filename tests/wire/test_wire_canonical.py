@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.wire.canonical import body_key, compile_volatile
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pytest_fanout.wire.changes import describe_changes
 
 CHAT = "https://api.openai.com/v1/chat/completions"

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from wire_examples import SSE, facts, render
+
 from pytest_fanout.records import Attempt, SideCall
 from pytest_fanout.wire import classify, read_call
-from wire_examples import SSE, facts, render
 
 CHAT = "https://api.openai.com/v1/chat/completions"
 RESPONSES = "https://api.openai.com/v1/responses"

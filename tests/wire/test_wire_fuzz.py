@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire_examples import EXAMPLES, SSE, Example, render
+
 from pytest_fanout.records import Attempt
 from pytest_fanout.wire import read_call
-from wire_examples import EXAMPLES, SSE, Example, render
 
 URLS = sorted({example.url for example in EXAMPLES.values()})
 EXAMPLE = st.sampled_from(sorted(EXAMPLES.values(), key=lambda example: example.id))
