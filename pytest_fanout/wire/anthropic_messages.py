@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_fanout.records import ToolCall
+from pytest_fanout.wire.bodies import NOT_JSON, load_json
 from pytest_fanout.wire.failures import error_type
 from pytest_fanout.wire.reading import Asked, Payload, Reading
 from pytest_fanout.wire.shapes import arguments, index, merge, obj, objects, string, texts
@@ -60,8 +61,10 @@ def _read_stream(payload: Payload, reading: Reading) -> None:
     has_delta = False
     for name, _, data in payload.events():
         event = obj(data)
-        kind = string(event.get("type")) or name
+        # An event whose data was cut off says nothing, whatever its name; only a failure needs no data.
+        kind = string(event.get("type")) or (name if event or name == "error" else "")
         at = index(event.get("index"))
+        reading.began = reading.began or kind.startswith(("message_", "content_block_"))
         if kind == "error":
             reading.fail(error_type(event, {}))
         elif kind == "message_start":
@@ -81,7 +84,7 @@ def _read_stream(payload: Payload, reading: Reading) -> None:
         elif kind == "message_stop":
             reading.ended = True
             break
-    if not message:
+    if not reading.began:
         return
     message["usage"] = usage
     _take_message(message, [(block, "".join(pieces.get(at, ()))) for at, block in sorted(blocks.items())], reading)
@@ -97,7 +100,8 @@ def _take_message(message: dict[str, Any], blocks: list[tuple[dict[str, Any], st
         kind, name = block.get("type"), string(block.get("name")) or ""
         if kind == "tool_use":
             # A streamed call without arguments sends no piece: its input is the object that it opened with.
-            text = streamed or arguments(block.get("input", {}))
+            whole = load_json(streamed) if streamed else block.get("input", {})
+            text = arguments(streamed if whole is NOT_JSON else whole)
             reading.tool_calls.append(ToolCall(string(block.get("id")), name, text))
         elif kind in ("server_tool_use", "mcp_tool_use"):
             reading.count_server_tool(name or str(kind))

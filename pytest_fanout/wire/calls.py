@@ -100,7 +100,7 @@ def _read(
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
     payload = Payload(decoded.data, "event-stream" in headers.get("content-type", "") or looks_like_sse(decoded.data))
-    outcome = _read_outcome(codec, payload, reading, status, headers, is_empty=not response_body)
+    outcome = _read_outcome(codec, payload, reading, status, headers)
     reading.check_totals()
     return Attempt(
         api=api,
@@ -143,8 +143,6 @@ def _read_outcome(
     reading: Reading,
     status: int | None,
     headers: dict[str, str],
-    *,
-    is_empty: bool,
 ) -> _Outcome:
     """Let the codec read what a model answered, and say how the call ended."""
     if codec is None:
@@ -157,15 +155,15 @@ def _read_outcome(
         if 300 <= status < 400:
             reading.error_type = "redirect"
         return _Outcome("error", "none")
-    if is_empty:
+    if not payload.data.strip() and "undecodable" not in reading.notes:
         reading.note("empty_response")
         return _Outcome("incomplete", "missing")
     if codec is None:
         return _Outcome("ok", "missing")
     codec.read_answer(payload, reading)
     if not reading.began:
-        whole = payload.streamed or payload.document() is not NOT_JSON
-        reading.note("empty_response" if whole and "undecodable" not in reading.notes else "unreadable_body")
+        is_whole = payload.streamed or payload.document() is not NOT_JSON
+        reading.note("empty_response" if is_whole else "unreadable_body")
         return _Outcome("incomplete", "missing")
     if reading.status in ("error", "incomplete"):
         return _Outcome(reading.status, reading.usage_source)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_fanout.records import ToolCall
-from pytest_fanout.wire.bodies import NOT_JSON
 from pytest_fanout.wire.failures import error_type
 from pytest_fanout.wire.reading import Asked, Payload, Reading
-from pytest_fanout.wire.shapes import arguments, index, items, merge, obj, objects, string, texts
+from pytest_fanout.wire.shapes import arguments, index, merge, obj, objects, string, texts
 from pytest_fanout.wire.usage import read_openai_usage
 
 _FINISH = {
@@ -35,73 +34,72 @@ _FINISH = {
 
 @dataclass(slots=True)
 class _Tool:
+    place: int  # where it stands among the calls of its choice
     id: str | None = None
     name: str = ""
     pieces: list[str] = field(default_factory=list)
 
+    def add(self, call_id: str | None, name: str | None, text: Any) -> None:
+        self.id = self.id or call_id
+        self.name = self.name or name or ""
+        self.pieces.append(arguments(text))
+
 
 @dataclass(slots=True)
-class _Choices:
-    """What the chunks, or the one document, said about each choice. Keys are (choice, slot)."""
+class _Choice:
+    """One choice, put together from its chunks or taken from the one document."""
 
-    seen: dict[int, str | None] = field(default_factory=dict)  # choice -> finish reason
-    refused: set[int] = field(default_factory=set)
-    tools: dict[tuple[int, int], _Tool] = field(default_factory=dict)
-    slots: dict[tuple[int, int], int] = field(default_factory=dict)  # (choice, index on the wire) -> slot
-    legacy: dict[int, _Tool] = field(default_factory=dict)
-    hosted: dict[tuple[int, int], str] = field(default_factory=dict)
+    finish: str | None = None
+    refused: bool = False
+    tools: list[_Tool] = field(default_factory=list)
+    by_index: dict[int, _Tool] = field(default_factory=dict)
+    by_id: dict[str, _Tool] = field(default_factory=dict)
+    legacy: _Tool | None = None
+    hosted: dict[int, str] = field(default_factory=dict)
 
-    def take(self, choice: dict[str, Any], at: int) -> None:
-        number = index(choice.get("index"))
-        number = at if number is None else number
-        finish = choice.get("finish_reason")
-        self.seen[number] = string(finish) or self.seen.get(number)
+    def take(self, choice: dict[str, Any], *, whole: bool) -> None:
+        self.finish = string(choice.get("finish_reason")) or self.finish
         message = obj(choice.get("delta")) or obj(choice.get("message"))
-        if message.get("refusal"):
-            self.refused.add(number)
-        for place, call in enumerate(objects(message.get("tool_calls"))):
-            self._take_tool(number, place, call)
+        self.refused = self.refused or bool(message.get("refusal"))
+        for call in objects(message.get("tool_calls")):
+            function = obj(call.get("function")) or obj(call.get("custom"))
+            call_id, name = string(call.get("id")), string(function.get("name"))
+            tool = None if whole else self._running(index(call.get("index")), call_id, name)
+            if tool is None:
+                tool = self._open(None if whole else index(call.get("index")), call_id)
+            tool.add(call_id, name, function.get("arguments", function.get("input")))
         if legacy := obj(message.get("function_call")):
-            tool = self.legacy.setdefault(number, _Tool())
-            tool.name = tool.name or string(legacy.get("name")) or ""
-            tool.pieces.append(arguments(legacy.get("arguments")))
+            self.legacy = self.legacy or _Tool(len(self.tools))
+            self.legacy.add(None, string(legacy.get("name")), legacy.get("arguments"))
         for place, ran in enumerate(objects(message.get("executed_tools"))):
             key = index(ran.get("index"))
-            self.hosted[number, place if key is None else key] = (
-                string(ran.get("type")) or string(ran.get("name")) or "tool"
-            )
+            name = string(ran.get("type")) or string(ran.get("name")) or "tool"
+            self.hosted[place if key is None else key] = name
 
-    def _take_tool(self, number: int, place: int, call: dict[str, Any]) -> None:
-        function = obj(call.get("function")) or obj(call.get("custom"))
-        given, name = string(call.get("id")), string(function.get("name"))
-        wire_index = index(call.get("index"))
-        if wire_index is None:
-            # No index: a named fragment opens a call, any other continues the last one.
-            wire_index = -1 if name is None else -2 - len(self.tools)
-            if wire_index == -1 and self.tools:
-                wire_index = next(reversed(self.slots))[1]
-        slot = self.slots.get((number, wire_index))
-        if slot is not None and given and name and self.tools[number, slot].id not in (None, given):
-            slot = None  # hosts exist that give each parallel call the same index; the new id and name tell
-        if slot is None:
-            slot = len(self.tools)
-            self.slots[number, wire_index] = slot
-            self.tools[number, slot] = _Tool()
-        tool = self.tools[number, slot]
-        tool.id = tool.id or given
-        tool.name = tool.name or name or ""
-        text = function.get("arguments", function.get("input"))
-        tool.pieces.append(arguments(text))
+    def _running(self, at: int | None, call_id: str | None, name: str | None) -> _Tool | None:
+        """The call that a fragment continues; None when it opens a new one."""
+        if at is not None:
+            tool = self.by_index.get(at)
+            # Some hosts give every parallel call the same index; a new id with a name tells them apart.
+            is_other = tool is not None and name and call_id and tool.id not in (None, call_id)
+            return None if is_other else tool
+        if call_id in self.by_id:
+            return self.by_id[call_id or ""]
+        return self.tools[-1] if self.tools and name is None else None
+
+    def _open(self, at: int | None, call_id: str | None) -> _Tool:
+        tool = _Tool(len(self.tools) if at is None else at)
+        self.tools.append(tool)
+        if at is not None:
+            self.by_index[at] = tool
+        if call_id:
+            self.by_id[call_id] = tool
+        return tool
 
     def tool_calls(self) -> list[ToolCall]:
-        keyed: list[tuple[tuple[int, int], _Tool]] = []
-        order = {slot: (number, wire) for (number, wire), slot in self.slots.items()}
-        for (number, slot), tool in self.tools.items():
-            _, wire = order.get(slot, (number, slot))
-            keyed.append(((number, wire if wire >= 0 else slot), tool))
-        keyed.sort(key=lambda pair: pair[0])
-        keyed.extend(((number, 0), tool) for number, tool in sorted(self.legacy.items()))
-        return [ToolCall(tool.id, tool.name, "".join(tool.pieces)) for _, tool in keyed]
+        tools = sorted(self.tools, key=lambda tool: tool.place)  # stable: equal places stay in order of arrival
+        tools += [self.legacy] if self.legacy else []
+        return [ToolCall(tool.id, tool.name, "".join(tool.pieces)) for tool in tools]
 
 
 def read_request(body: dict[str, Any]) -> Asked:
@@ -137,59 +135,62 @@ def leading_system(messages: list[dict[str, Any]]) -> str:
 
 def read_answer(payload: Payload, reading: Reading) -> None:
     """Fill ``reading`` from an answer with HTTP status 2xx."""
-    choices = _Choices()
+    choices: dict[int, _Choice] = {}
     usage: dict[str, Any] = {}
-    finished_before_usage = False
-    if payload.streamed:
-        for _, data, chunk in payload.events():
-            if data.strip() == "[DONE]":
-                reading.ended = True
-                break
-            _take(chunk, choices, usage, reading)
-            if obj(chunk).get("usage") or obj(obj(chunk).get("x_groq")).get("usage"):
-                finished_before_usage = bool(choices.seen) and all(choices.seen.values())
-    else:
+    if not payload.streamed:
         document = payload.document()
-        _take(document, choices, usage, reading)
         reading.ended = isinstance(document, dict)
-        finished_before_usage = True
-    _conclude(choices, usage, reading)
-    # Hosts that report on every chunk may have had more to say.
-    reading.usage_is_bound = not reading.ended and not finished_before_usage
-
-
-def _take(chunk: Any, choices: _Choices, usage: dict[str, Any], reading: Reading) -> None:
-    if chunk is NOT_JSON:
+        _take(obj(document), choices, usage, reading, whole=True)
+        _conclude(choices, usage, reading)
         return
-    body = obj(chunk)
-    error = body.get("error")
-    if error and not items(body.get("choices")):
+    had_finished = False
+    for _, data, chunk in payload.events():
+        if data.strip() == "[DONE]":
+            reading.ended = True
+            break
+        if _take(obj(chunk), choices, usage, reading, whole=False):
+            had_finished = bool(choices) and all(choice.finish for choice in choices.values())
+    # Hosts that report usage on every chunk may have had more to say when the stream was cut.
+    reading.usage_is_bound = not reading.ended and not had_finished
+    _conclude(choices, usage, reading)
+
+
+def _take(
+    body: dict[str, Any], choices: dict[int, _Choice], usage: dict[str, Any], reading: Reading, *, whole: bool
+) -> bool:
+    """Take one chunk or document; whether it held usage."""
+    if body.get("error"):
         reading.fail(error_type(body, {}))
     reading.model_served = string(body.get("model")) or reading.model_served
     reading.response_id = string(body.get("id")) or reading.response_id
-    merge(usage, obj(body.get("x_groq")).get("usage"))
-    merge(usage, body.get("usage"))
     for at, choice in enumerate(objects(body.get("choices"))):
-        choices.take(choice, at)
+        number = index(choice.get("index"))
+        choices.setdefault(at if number is None else number, _Choice()).take(choice, whole=whole)
         if choice.get("error") or choice.get("finish_reason") == "error":
-            reading.fail(error_type({"error": choice.get("error") or error or "error"}, {}))
+            error = choice.get("error") or body.get("error")
+            reading.fail(error_type({"error": error}, {}))
+    found = [part for part in (obj(body.get("x_groq")).get("usage"), body.get("usage")) if part]
+    for part in found:
+        merge(usage, part)
+    return bool(found)
 
 
-def _conclude(choices: _Choices, usage: dict[str, Any], reading: Reading) -> None:
-    reading.began = reading.began or bool(choices.seen) or bool(usage)
-    reading.choices = len(choices.seen) or int(reading.began)
-    reading.tool_calls = choices.tool_calls()
-    for name in choices.hosted.values():
-        reading.count_server_tool(name)
+def _conclude(choices: dict[int, _Choice], usage: dict[str, Any], reading: Reading) -> None:
+    reading.began = reading.began or bool(choices) or bool(usage)
+    reading.choices = len(choices) or int(reading.began)
+    for _, choice in sorted(choices.items()):
+        reading.tool_calls.extend(choice.tool_calls())
+        for name in choice.hosted.values():
+            reading.count_server_tool(name)
     read_openai_usage(reading, usage, prompt="prompt", completion="completion")
-    if not choices.seen:
+    if not choices:
         return
-    first = min(choices.seen)
-    reading.finish_raw = choices.seen[first]
+    first = choices[min(choices)]
+    reading.finish_raw = first.finish
     if reading.status == "error":
         return
-    reading.finish = _FINISH.get(reading.finish_raw or "")
-    if first in choices.refused:
+    reading.finish = _FINISH.get(first.finish or "")
+    if first.refused:
         reading.finish = "refusal"
     elif reading.finish == "stop" and reading.tool_calls:
         reading.finish = "tool_calls"  # some hosts say stop, and so does OpenAI when a tool was forced

@@ -82,7 +82,8 @@ def read_answer(payload: Payload, reading: Reading) -> None:
     pieces: dict[int, list[str]] = {}
     for name, _, data in payload.events():
         event = obj(data)
-        kind = string(event.get("type")) or name
+        # An event whose data was cut off says nothing, whatever its name; only a failure needs no data.
+        kind = string(event.get("type")) or (name if event or name == "error" else "")
         at = index(event.get("output_index"))
         if kind == "error" or (event.get("error") and not kind.startswith("response.")):
             reading.fail(error_type(event, {}))
@@ -96,12 +97,12 @@ def read_answer(payload: Payload, reading: Reading) -> None:
             pieces.setdefault(at, []).append(arguments(event.get("delta")))
         if response := obj(event.get("response")):
             merge(seen, response)
-            reading.began = True
+        reading.began = reading.began or kind.startswith("response.")
         if kind in _TERMINAL:
             reading.ended = True
-            seen.setdefault("status", kind.removeprefix("response."))
+            seen["status"] = kind.removeprefix("response.")
             break
-    if not seen:
+    if not reading.began:
         return
     output = objects(seen.get("output")) or [_filled(item, pieces.get(at)) for at, item in sorted(done.items())]
     _take_response(seen, output, reading)
@@ -145,8 +146,10 @@ def _runs_at_client(item: dict[str, Any], kind: str) -> bool:
 def _take_status(response: dict[str, Any], refused: bool, reading: Reading) -> None:
     status = string(response.get("status"))
     reading.finish_raw = status
-    if status == "failed" or (reading.status == "error"):
-        reading.fail(error_type(response, {}))
+    if status == "failed":
+        reading.fail(error_type({"error": response.get("error")}, {}))
+    elif reading.status == "error":
+        return
     elif status in ("queued", "in_progress"):
         # A stream that stopped early is told apart by its missing end mark.
         reading.status = "pending"

@@ -106,6 +106,7 @@ class Reading:
             self.note("total_mismatch")
         if self.output_tokens is not None and (self.reasoning_tokens or 0) > self.output_tokens:
             self.note("total_mismatch")
-        if None not in (self.input_tokens, self.output_tokens, self.total_reported):
-            if self.total_reported != (self.input_tokens or 0) + (self.output_tokens or 0):
-                self.note("total_mismatch")
+        if self.input_tokens is None or self.output_tokens is None:
+            return
+        if self.total_reported not in (None, self.input_tokens + self.output_tokens):
+            self.note("total_mismatch")
