@@ -194,6 +194,14 @@ class HttpAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a recording answers to a request. ``started_ms``: when it was sent, from the start of the task."""
+
+    answer: HttpAnswer
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """A request that a task sent and what it heard back: the unit that is counted, recorded and replayed.
 
@@ -210,6 +218,7 @@ class Exchange:
     started_ms: int  # from the start of the task
     replayed: bool = False
     live_input: bool = False
+    raw_body: str = ""  # of a loaded recording: SHA-256 hex of the body as sent (what is kept is its canonical form)
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def is_type_checking(test: ast.expr) -> bool:
 def imports(
     node: ast.AST, here: tuple[str, ...], *, in_function: bool = False, types_only: bool = False
 ) -> Iterator[tuple[str, int, bool, bool]]:
-    """Each imported dotted name with its line, whether it stands in a function, and whether only type checkers see it."""
+    """Each imported dotted name, its line, whether it stands in a function, whether only type checkers see it."""
     for child in ast.iter_child_nodes(node):
         inside = in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         if isinstance(child, ast.Import):

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "pytest_fanout"
 PAGE = ROOT / "docs" / "messages.md"
 SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
-#: What carries a slug as its first argument or as `slug=`. Helpers of ours that hand one on are found by their parameter.
+#: Beside errors: what carries a slug first or as `slug=`. Helpers that hand one on are found by their parameter.
 RECORDS = {"Problem"}
 
 

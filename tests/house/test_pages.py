@@ -26,13 +26,12 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
     """A link to a file of the tree finds that file, and its heading where one is named."""
     dead = []
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if re.match(r"[a-z]+:", target):
-            continue
         name, _, heading = target.partition("#")
+        if re.match(r"[a-z]+:", name):
+            continue
         path = (page.parent / name).resolve() if name else page
-        if not path.exists():
-            dead.append(target)
-        elif heading and heading not in map(anchor, re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)):
+        headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if path.is_file() else []
+        if not path.exists() or (heading and heading not in map(anchor, headings)):
             dead.append(target)
 
     assert dead == []
@@ -41,7 +40,8 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("environment", [".venv-demo", ".venv-test"])
 def test_the_readme_has_one_line_per_set_up(environment: str) -> None:
     """Each of the two commands stands on one line of its own and makes its own environment from nothing."""
-    lines = re.findall(rf"^python3 -m venv {re.escape(environment)} && .*$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(rf"^python3 -m venv {re.escape(environment)} && .*$", readme, re.MULTILINE)
 
     assert len(lines) == 1
     assert lines[0].count(environment) == 3
@@ -68,7 +68,7 @@ def test_every_known_fault_has_a_row() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_a_fault_is_held_by_a_test_that_exists_or_is_open(row: tuple[str, str, str, str]) -> None:
-    """Every test that a row names stands in the tree and names the fault in its docstring; without one the row says `open`."""
+    """Every test that a row names is in the tree and names the fault; a row without one says `open`."""
     fault, _, _, held = row
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", held)
     assert named or held.startswith("open")

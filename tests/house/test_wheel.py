@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import venv
@@ -53,7 +52,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def installed(dist: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a fresh environment that holds the wheel; its dependencies are those of the environment of the tests."""
+    """The bin folder of a fresh environment with the wheel; its dependencies are those of the tests' environment."""
     home = tmp_path_factory.mktemp("fresh") / "env"
     venv.create(home, with_pip=True, symlinks=os.name != "nt")
     python = str(home / "bin" / "python")
@@ -61,9 +60,17 @@ def installed(dist: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
         "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(dist["wheel"]), cwd=home, python=python
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    own = run_python("-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=home, python=python).stdout.strip()
-    Path(own, "zz_dependencies.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    own = run_python("-c", ask, cwd=home, python=python).stdout.strip()
+    shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    Path(own, "zz_dependencies.pth").write_text("\n".join(shared), encoding="utf-8")
     return home / "bin"
+
+
+def run_command(installed: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The console script `fanout-baseline` of the fresh environment."""
+    command = [str(installed / "fanout-baseline"), *arguments]
+    return subprocess.run(command, cwd=cwd, env=clean_environment(), capture_output=True, text=True, check=False)
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(dist: dict[str, Path]) -> None:
@@ -93,10 +100,9 @@ def test_the_sdist_holds_what_a_packager_tests_with(dist: dict[str, Path]) -> No
 
 def test_the_commands_come_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     """In the fresh environment the package is the wheel's, not the tree's, and its command answers."""
-    where = run_python("-c", "import pytest_fanout; print(pytest_fanout.__file__)", cwd=tmp_path, python=str(installed / "python"))
-    answer = subprocess.run(
-        [installed / "fanout-baseline", "--help"], cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False
-    )
+    ask = "import pytest_fanout; print(pytest_fanout.__file__)"
+    where = run_python("-c", ask, cwd=tmp_path, python=str(installed / "python"))
+    answer = run_command(installed, "--help", cwd=tmp_path)
 
     assert Path(where.stdout.strip()).is_relative_to(installed.parent)
     assert answer.returncode == 0, answer.stderr
@@ -104,19 +110,28 @@ def test_the_commands_come_from_the_wheel(installed: Path, tmp_path: Path) -> No
 
 
 def test_the_wheel_alone_gates_a_project(installed: Path, tmp_path: Path) -> None:
-    """From nothing to a red gate: record, accept, commit, green in replay; one more call a task, and it is red."""
+    """A17: record, accept, commit; then replay without any key is green, and red when each task makes more calls."""
     python = str(installed / "python")
     project = write(
         tmp_path / "shop",
-        {"pyproject.toml": PROJECT, "shop.py": "ROUNDS = 1\n" + AGENT, "fixtures/support.jsonl": QUESTIONS, ".gitignore": "fanout-report.json\n"},
+        {
+            "pyproject.toml": PROJECT,
+            "shop.py": "ROUNDS = 1\n" + AGENT,
+            "fixtures/support.jsonl": QUESTIONS,
+            ".gitignore": "fanout-report.json\n",
+        },
     )
     git(project, "init", "-q", "-b", "main")
     git(project, "add", "-A")
     git(project, "commit", "-qm", "agent")
 
     def gate(*arguments: str, **more: str) -> tuple[int, dict[str, object], str]:
-        done = run_pytest(project, "-p", "no:cacheprovider", "--fanout-budget", *arguments, env=clean_environment(**more), python=python)
-        return done.returncode, json.loads((project / "fanout-report.json").read_text()), done.stdout + done.stderr
+        options = ["-p", "no:cacheprovider", "--fanout-budget", *arguments]
+        done = run_pytest(project, *options, env=clean_environment(**more), python=python)
+        output = done.stdout + done.stderr
+        report = project / "fanout-report.json"
+        assert report.exists(), output
+        return done.returncode, json.loads(report.read_text(encoding="utf-8")), output
 
     with ModelServer() as server:
         live = {"MODEL_URL": server.base_url, "OPENAI_API_KEY": "test-key"}
@@ -124,10 +139,8 @@ def test_the_wheel_alone_gates_a_project(installed: Path, tmp_path: Path) -> Non
         assert (code, report["verdict"]) == (1, "no-baseline"), output
         assert report["totals"]["calls"] == len(server.generated) == 6, output
 
-        accepted = subprocess.run(
-            [installed / "fanout-baseline", "accept", "--yes", "--reason", "The first baseline of the support agent."],
-            cwd=project, env=clean_environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        reason = "The first baseline of the support agent."
+        accepted = run_command(installed, "accept", "--yes", "--reason", reason, cwd=project)
         assert accepted.returncode == 0, accepted.stdout + accepted.stderr
         git(project, "add", "-A")
         git(project, "commit", "-qm", "baseline")
