@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from importlib import resources
+
+import jsonschema
 import pytest
 
 from pytest_fanout.capacity.profiles import Profile
@@ -440,3 +445,16 @@ def test_assumptions_of_a_bare_fleet():
         "An eval set of 1 task is not traffic (every task counts the same).",
         "Tasks in flight use recorded durations, of an idle server: under load they are more.",
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "run", "prices"), [(A, B, Prices(3.0, 0.3, 15.0, 4.0)), (None, {}, Prices())], ids=["all", "nothing"]
+)
+def test_projection_fits_the_report(base, run, prices):
+    """Every field of a projection, known or not, has its place in the schema of the JSON report."""
+    report = json.loads(resources.files("pytest_fanout").joinpath("schemas/report.schema.json").read_bytes())
+    schema = {"$defs": report["$defs"], "$ref": "#/$defs/projection"}
+
+    document = json.loads(json.dumps(dataclasses.asdict(project("support", base, run, fleet(prices=prices)))))
+
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(document)) == []
