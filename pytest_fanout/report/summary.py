@@ -175,6 +175,11 @@ def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0].strip()
 
 
+def one_line(text: str) -> str:
+    """The lines of a message (what, mend, see) after one another, so that no text can forge a line of the report."""
+    return "; ".join(filter(None, (line.strip() for line in text.split("\n"))))
+
+
 # --- what stands in the way ----------------------------------------------------------------------------------------
 
 

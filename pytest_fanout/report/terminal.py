@@ -78,13 +78,12 @@ class _Page:
             start = " " * indent
 
     def labelled(self, label: str, text: str, *, indent: int = 0, hang: int = 2) -> None:
-        """``label`` in the first columns, each line of the text beside it, what is wrapped hanging ``hang`` further."""
+        """``label`` in the first columns, the text beside it, what is wrapped hanging ``hang`` further."""
         start = f"{label:<{LABEL}}" + " " * indent
-        for paragraph in summary.shortened(text, MOST_CHARACTERS).split("\n"):
-            for line in wrap(self.safe(paragraph.strip()), self.columns - LABEL - indent - hang):
-                self.lines.append(_joined(start, line))
-                start = " " * (LABEL + indent + hang)
-            start = " " * (LABEL + indent)
+        safe = self.safe(summary.shortened(text, MOST_CHARACTERS))
+        for line in wrap(safe, self.columns - LABEL - indent - hang):
+            self.lines.append(_joined(start, line))
+            start = " " * (LABEL + indent + hang)
 
     def all_labelled(self, label: str, texts: Iterable[str]) -> None:
         for text in texts:
@@ -182,7 +181,7 @@ def _problems(page: _Page, run: Run, verdict: Verdict, *, notices: bool) -> None
     for group in groups[:MOST_PROBLEMS]:
         code = "" if notices else f"{group.verdict}: "
         where = f"{group.where}: " if group.where and not group.text.startswith(f"{group.where}:") else ""
-        texts.append(f"{code}{where}{group.text.strip()} [{group.slug}]")
+        texts.append(f"{code}{where}{summary.one_line(group.text)} [{group.slug}]")
     if len(groups) > MOST_PROBLEMS:
         texts.append(f"{len(groups) - MOST_PROBLEMS:,} more in the report")
     page.all_labelled("notice" if notices else "problem" if len(groups) == 1 else "problems", texts)
