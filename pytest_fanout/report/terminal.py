@@ -46,13 +46,14 @@ def render(run: Run, verdict: Verdict, *, width: int = 80, ascii_only: bool = Fa
     _next(page, run, verdict)
     lines = page.lines
     if color:
-        lines = [_painted(line, index < first, verdict.outcome) for index, line in enumerate(lines)]
+        colour = _COLOURS["waived" if verdict.verdict == "shard" else verdict.outcome]
+        lines = [_painted(line, index < first, colour) for index, line in enumerate(lines)]
     return "\n".join(lines)
 
 
-def _painted(line: str, is_first: bool, outcome: str) -> str:
+def _painted(line: str, is_first: bool, colour: str) -> str:
     if is_first:
-        return f"\x1b[1;{_COLOURS[outcome]}m{line}\x1b[0m"
+        return f"\x1b[1;{colour}m{line}\x1b[0m"
     return f"\x1b[31m{line}\x1b[0m" if line.endswith("  OVER") else line
 
 

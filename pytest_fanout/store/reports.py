@@ -41,10 +41,12 @@ def write_report(path: Path, document: Mapping[str, Any]) -> None:
         IntegrityError: it does not fit the schema; nothing is written.
         StorageError: the file could not be written; what stood there is whole.
     """
-    document = {key: value for key, value in document.items() if key != "digest"}
-    document["digest"] = files.digest(document)
-    _check_shape(document, str(path))
-    text = json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1, allow_nan=False)
+    given = {key: value for key, value in document.items() if key != "digest"}
+    # what a reader will see: surrogate pairs from split streams become one character, and the digest is of that
+    written = json.loads(json.dumps(given, allow_nan=False))
+    written["digest"] = files.digest(written)
+    _check_shape(written, str(path))
+    text = json.dumps(written, ensure_ascii=False, sort_keys=True, indent=1, allow_nan=False)
     text = _HOSTILE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     files.write_atomically(path, text.encode() + b"\n")
 

@@ -409,6 +409,14 @@ def test_the_file_is_ascii_where_it_must_be_and_sorted(tmp_path: Path) -> None:
     assert list(json.loads(data)) == sorted(json.loads(data))
 
 
+def test_a_character_that_a_stream_split_in_two_does_not_look_like_an_edit(tmp_path: Path) -> None:
+    """Two surrogates that form one emoji are read back as that emoji, and the digest still fits."""
+    measured = run(trial("support", "a", error="\ud83d\ude00"))
+    write_report(tmp_path / "r.json", document(measured, Verdict("pass", (), (), BASE, HEAD)))
+
+    assert read_report(tmp_path / "r.json").tasks[0].error == "\U0001f600"
+
+
 def test_records_have_no_field_that_needs_reading_in_another_way() -> None:
     """Fields of TaskRun that hold records or tuples are those that the reader turns back."""
     held = {

@@ -268,3 +268,18 @@ def test_an_unsealed_run_and_the_number_of_the_draw_are_said() -> None:
 
     assert "same draw (draw 3)" in text
     assert "API keys were not sealed" in text
+
+
+def test_trials_that_ended_badly_and_the_models_that_served_are_listed() -> None:
+    """Capped and failed tasks stay in the numbers and are named; a served model other than the requested one shows."""
+    tasks = (
+        trial("support", "b", 1, status="capped", models_requested=("m",), models_served=("m-2026",)),
+        trial("support", "a", 1, status="capped"),
+        trial("support", "a", 2, status="capped"),
+        trial("support", "c", 1, status="failed"),
+    )
+    shown = terminal.render(run(*tasks), Verdict("pass", (CALM,), (), BASE, HEAD)).split("\n")
+
+    assert "          capped: 3 trials of a, b" in shown
+    assert "          failed: 1 trial of c" in shown
+    assert "          model m, served by m-2026" in shown
