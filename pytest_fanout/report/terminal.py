@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 from pytest_fanout.records import ClassResult, Run, Verdict
 from pytest_fanout.report import facts, summary
-from pytest_fanout.report.printable import escape, is_ascii_only, width, wrap
+from pytest_fanout.report.printable import escape, width, wrap
 from pytest_fanout.report.summary import plural
-
-__all__ = ["is_ascii_only", "render"]
 
 LABEL = 10  # columns of the label at the left
 MOST_PROBLEMS = 10

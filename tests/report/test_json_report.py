@@ -72,7 +72,7 @@ def test_the_document_says_what_other_tools_build_on() -> None:
     )
     assert (fanout["n"], fanout["max"], fanout["max_task"]) == (20, 14, "invoice-017")
     assert research["pass_share"] == [98, 100]
-    assert research["tasks"]["invoice-017"][0]["samples"] == {"fanout": 7, "input_tokens": 1000, "output_tokens": 200}
+    assert research["tasks"][1]["samples"] == {"fanout": 7, "input_tokens": 1000, "output_tokens": 200}
     assert said["capacity"]["lines"][0] == "research 12 -> 19 GPUs at peak"
     assert said["explanation"][0]["site"] == VERIFY.fingerprint
     assert said["next"] == ['fanout-baseline accept --agent research --reason "why it may cost this"']
@@ -85,7 +85,7 @@ def test_unknown_is_null_and_zero_is_zero() -> None:
     said = document(measured, Verdict("invalid", (unknown,), (), BASE, HEAD))["classes"][0]
 
     assert said["metrics"][0]["run"] is None
-    assert said["tasks"]["refund"][0]["samples"] == {"fanout": 0, "input_tokens": None}
+    assert said["tasks"][0]["samples"] == {"fanout": 0, "input_tokens": None}
 
 
 def test_figures_that_json_cannot_hold_are_null(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_class_that_ran_but_was_not_judged_is_kept_with_verdict_null() -> None
     """When a file is broken nothing is judged, yet what was measured is not lost."""
     said = document(run(trial("support", "refund")), Verdict("integrity", (), (), BASE, HEAD))["classes"]
 
-    assert [(entry["name"], entry["verdict"], sorted(entry["tasks"])) for entry in said] == [
+    assert [(entry["name"], entry["verdict"], [trial["task"] for trial in entry["tasks"]]) for entry in said] == [
         ("support", None, ["refund"])
     ]
 
@@ -128,7 +128,7 @@ def test_call_sites_are_said_once_even_when_two_share_a_fingerprint(tmp_path: Pa
 @pytest.mark.parametrize(
     ("definition", "record", "apart"),
     [
-        ("trial", TaskRun, {"agent", "task", "calls"}),
+        ("trial", TaskRun, {"agent", "calls"}),
         ("class", ClassResult, {"agent"}),
         ("problem", Problem, set()),
         ("stale", StaleNote, set()),
@@ -334,8 +334,7 @@ def test_a_report_with_a_field_that_nobody_knows_is_refused(report: Path) -> Non
     resealed(report, extra=1)
 
     assert told(report) == (
-        "fanout-report.json: does not fit its schema at $: "
-        "Additional properties are not allowed ('extra' was unexpected)\n"
+        "fanout-report.json: does not fit its schema: the document has unknown key 'extra'\n"
         f"  mend: {AGAIN}\n  see: docs/messages.md#report-malformed"
     )
 
@@ -370,7 +369,7 @@ def test_a_document_that_does_not_fit_is_not_written(report: Path) -> None:
     before = report.read_bytes()
     wrong = {**document(*cases()["pass"]), "mode": "guess"}
 
-    with pytest.raises(IntegrityError, match=r"does not fit its schema at \$\.mode: 'guess' is not one of"):
+    with pytest.raises(IntegrityError, match="does not fit its schema: mode must be"):
         write_report(report, wrong)
     assert report.read_bytes() == before
 
@@ -384,7 +383,7 @@ def test_a_report_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_leaves_a_report_that_says_so(tmp_path: Path) -> None:
-    """It is valid, not measured, and judged again it is still not measured."""
+    """run-not-finished: it is valid, not measured, and judged again it is still not measured."""
     path = tmp_path / "fanout-report.json"
     write_unfinished(path, "run-1", mode="record", begun_at=5)
     read = read_report(path)

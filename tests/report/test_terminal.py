@@ -135,6 +135,21 @@ def test_without_demand_capacity_is_said_per_1000_tasks_and_not_rounded_up() -> 
     assert "          indicative, GPU profile h100-sxm-llama-70b (vendor page, 2025)\n" in text
 
 
+def test_money_is_said_where_prices_are_known() -> None:
+    """12 GPUs at 3 USD an hour are 864 USD a day, 19 are 1,368; the same price per 1,000 tasks is said once."""
+    grown = projection("support", 12, 19)
+    assert grown.base is not None
+    grown = replace(
+        grown,
+        base=replace(grown.base, usd_per_day=864.0, usd_per_1000_tasks=1.5),
+        run=replace(grown.run, usd_per_day=1368.0, usd_per_1000_tasks=1.5),
+    )
+    text = terminal.render(run(), Verdict("pass", (CALM,), (), BASE, HEAD, projections=(grown,)), width=120)
+
+    said = "capacity  support 12 -> 19 GPUs at peak; 864.00 -> 1,368.00 USD a day of GPUs; 1.50 USD per 1,000 tasks"
+    assert said in text.split("\n")
+
+
 def test_gpus_that_are_not_known_are_never_a_number() -> None:
     """A projection without GPUs says unknown for the class and for all."""
     unknown = replace(projection("support", 1, 1), run=load(None), gpus_run=None)
@@ -226,18 +241,11 @@ def test_a_console_that_cannot_encode_gets_ascii(encoding: str) -> None:
     verdict = Verdict(
         "stale", (result("support", "stale", *CALM.metrics, stale=("café…", "東", "🙂")),), (), BASE, HEAD
     )
-    text = terminal.render(run(), verdict, ascii_only=terminal.is_ascii_only(encoding))
+    text = terminal.render(run(), verdict, ascii_only=True)
 
     text.encode(encoding)
     assert "stale     3 tasks of support: caf\\xe9..., \\u6771, \\U0001f642\n" in text
     assert "support  fanout.p95       3      3       0 %        4  -\n" in text
-
-
-def test_which_consoles_must_be_given_ascii() -> None:
-    """UTF-8 takes everything; cp1252, ascii, nothing and a name that is no encoding do not."""
-    asked = ("utf-8", "utf-16", "cp1252", "ascii", None, "no-such-encoding")
-
-    assert [terminal.is_ascii_only(name) for name in asked] == [False, False, True, True, True, True]
 
 
 def test_colour_changes_no_text() -> None:
