@@ -81,7 +81,7 @@ def slugs_of(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
     shown = error_classes() | RECORDS
     found: dict[str, list[str]] = {}
     for path, tree in trees.items():
-        # The wire notes what it reads (`note("no_codec")`), in a helper with a popular name; these are facts, not messages.
+        # The wire notes what it reads (`note("no_codec")`), in a helper with a popular name: facts, no messages.
         takers = {n: at for n, at in all_takers.items() if n in shown} if "wire" in path.parts else all_takers
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
