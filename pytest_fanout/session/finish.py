@@ -14,7 +14,7 @@ from typing import Any
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import FanoutError
-from pytest_fanout.meter.meter import RunFacts
+from pytest_fanout.meter import RunFacts
 from pytest_fanout.records import Base, Budget, EvalSet, Head, Problem, Run, SessionFacts, TaskRun, Totals, Verdict
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_report
@@ -35,20 +35,16 @@ class Told:
     late: int = 0
     unattributed: int = 0
     aside: int = 0
-    other: int = 0
-    unclassified: int = 0
     collection_failed: bool = False
     node_ids_given: bool = False
     stopped: str | None = None
 
     def take(self, facts: RunFacts) -> None:
         """Add what the meter found outside every task."""
-        self.problems.extend(facts.problems)
+        self.problems.extend(problem for problem in facts.problems if problem not in self.problems)
         self.late += facts.late
         self.unattributed += facts.unattributed
-        self.aside += facts.aside
-        self.other += facts.other
-        self.unclassified += facts.unclassified
+        self.aside += facts.setup
 
     def portable(self) -> dict[str, Any]:
         """What a worker tells beside its test reports."""
@@ -56,7 +52,7 @@ class Told:
             "problems": self.problems,
             "deselected": self.deselected,
             "collection_failed": self.collection_failed,
-            "counts": (self.late, self.unattributed, self.aside, self.other, self.unclassified),
+            "counts": (self.late, self.unattributed, self.aside),
         }
 
     def add(self, told: Mapping[str, Any]) -> None:
@@ -64,12 +60,10 @@ class Told:
         self.problems.extend(p for p in told["problems"] if p not in self.problems)
         self.deselected = max(self.deselected, told["deselected"])
         self.collection_failed |= told["collection_failed"]
-        late, unattributed, aside, other, unclassified = told["counts"]
+        late, unattributed, aside = told["counts"]
         self.late += late
         self.unattributed += unattributed
         self.aside += aside
-        self.other += other
-        self.unclassified += unclassified
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,6 +204,6 @@ def totals_of(runs: Sequence[TaskRun], told: Told) -> Totals:
         aside=sum(sum(run.aside.values()) for run in runs) + told.aside,
         late=told.late,
         unattributed=told.unattributed,
-        unclassified=sum(run.unclassified for run in runs) + told.unclassified,
-        other=sum(run.other for run in runs) + told.other,
+        unclassified=sum(run.unclassified for run in runs),
+        other=sum(run.other for run in runs),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import time
@@ -15,15 +16,13 @@ import pytest
 from pytest_fanout import gate
 from pytest_fanout.config import MODES, AgentSettings, Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, UsageError
-from pytest_fanout.meter.meter import Meter, RunFacts
+from pytest_fanout.meter import Meter
 from pytest_fanout.records import EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
 from pytest_fanout.session.finish import Finish, Told
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
 from pytest_fanout.session.trial import TrialRunner
-from pytest_fanout.store.budget import read_budget
 from pytest_fanout.store.evalsets import read_evalset
-from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_unfinished
 from pytest_fanout.wire.canonical import compile_volatile
@@ -80,8 +79,8 @@ class FanoutSession:
             name: read_evalset(agent.evalset, name, _shown(agent.evalset, self.settings.root))
             for name, agent in self.settings.agents.items()
         }
-        self.budget = read_budget(self.settings.baselines / "budget.toml")
-        self.store = RecordingStore(self.settings.recordings)
+        self.budget = gate.work_tree_budget(self.settings)
+        self.store = RecordingStore(self.settings.recordings, dict(os.environ))
         self.works: dict[pytest.Item, MeasuredTask] = {}
         self.finished: dict[pytest.Item, TaskRun] = {}
         self.told = Told()
@@ -339,8 +338,7 @@ class FanoutSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.meter is not None:
-            facts: RunFacts = self.meter.finish()
-            self.told.take(facts)
+            self.told.take(self.meter.finish())
             api.activate(None)
             self.meter.stop()
             self.meter = None
