@@ -12,12 +12,9 @@ from pytest_fanout.errors import FanoutError
 from pytest_fanout.explain.sites import compare_sites
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.tree import folder_of, problem_of, read_file, read_sites, read_tree
-from pytest_fanout.records import Baseline, Fleet, Problem, Projection, Run, Samples, SiteDelta, TaskRun, Verdict
+from pytest_fanout.records import MEASURED, Baseline, Fleet, Problem, Projection, Run, Samples, SiteDelta, TaskRun, Verdict
 from pytest_fanout.store.fleet import parse_fleet
 from pytest_fanout.store.git import Repository
-
-#: Trials whose numbers are those of a whole execution; the others say nothing of what a task costs.
-WHOLE = frozenset({"ok", "failed", "capped", "timeout"})
 
 
 def with_costs(
@@ -47,7 +44,7 @@ def with_costs(
     projections: list[Projection] = []
     sites: list[SiteDelta] = []
     for result in verdict.classes:
-        trials = [task for task in run.tasks if task.agent == result.agent and task.status in WHOLE]
+        trials = [task for task in run.tasks if task.agent == result.agent and task.status in MEASURED]
         if not trials:
             continue
         anchor, rev = anchors.get(result.agent, (None, None))
@@ -99,7 +96,7 @@ def _samples_of_anchor(anchor: Baseline) -> dict[str, list[Samples]]:
         name: [
             {metric: values[index] for metric, values in task.samples.items()}
             for index, trial in enumerate(task.trials)
-            if trial.status in WHOLE
+            if trial.status in MEASURED
         ]
         for name, task in anchor.tasks.items()
     }
