@@ -28,7 +28,9 @@ class Wrapping(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         response = self.client.request(request.method, request.url, content=request.read(), headers=request.headers)
-        return httpx2.Response(response.status_code, headers={"content-type": "application/json"}, content=response.content)
+        return httpx2.Response(
+            response.status_code, headers={"content-type": "application/json"}, content=response.content
+        )
 
     def close(self) -> None:
         self.client.close()
