@@ -201,7 +201,7 @@ class Seam:
     def _flight(
         self, scope: TaskScope | None, bucket: str, layer: str, method: str, url: str, headers: RawHeaders, body: bytes
     ) -> Flight:
-        return Flight(scope, bucket, layer, method, url, headers, body, self.reader, self.keys.scrub)
+        return Flight(scope, bucket, layer, method, url, headers, body, self.reader, self.keys)
 
     def _remember(self, scope: TaskScope, target: Target) -> None:
         peer = (target.host, target.port)

@@ -108,7 +108,7 @@ WAYS = [
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_parallel_tools_keep_their_task(way: Callable[[Any], None], model: ModelServer) -> None:
-    """A10: planner, three tool calls with a model call each, final call: five, none unattributed; in two tasks alike."""
+    """A10: planner, three tools with a model call each, final call: five, none unattributed; in two tasks alike."""
 
     def agent() -> None:
         ask(model.base_url, "plan")

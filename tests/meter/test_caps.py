@@ -26,7 +26,7 @@ def ask(url: str, text: str = "hi") -> httpx2.Response:
 
 @pytest.mark.parametrize("sdk", ["openai", "anthropic"])
 def test_endless_agent_is_stopped_at_its_cap(sdk: str, model: ModelServer) -> None:
-    """A18: an endless agent with cap 50 reaches the model 50 times with both SDK styles, and no SDK swallows the end."""
+    """A18: an endless agent with cap 50 reaches the model 50 times with both SDK styles; no SDK swallows the end."""
 
     def agent() -> None:
         with openai.OpenAI(base_url=model.base_url + "/v1", api_key="k") as one:
@@ -45,7 +45,8 @@ def test_endless_agent_is_stopped_at_its_cap(sdk: str, model: ModelServer) -> No
 
     assert isinstance(result.error, TaskStopped)
     assert str(result.error) == (
-        "pytest-fanout: 't' of shop reached its cap fanout = 50: it was stopped and every further call of it is refused\n"
+        "pytest-fanout: 't' of shop reached its cap fanout = 50:"
+        " it was stopped and every further call of it is refused\n"
         "  see: docs/messages.md#capped"
     )
     assert len(model.generated) == 50

@@ -196,7 +196,8 @@ def test_sabotaged_hook_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     meter.stop()
 
     wanted = [
-        f"the hook {library}.AsyncClient._send_single_request did not see a request that was sent through it exactly once"
+        f"the hook {library}.AsyncClient._send_single_request did not see a request that was sent through it"
+        " exactly once"
         for library in ("httpx", "httpx2")
     ]
     assert [problem.text for problem in problems] == wanted
