@@ -10,7 +10,7 @@ from pytest_fanout.errors import UsageError
 from pytest_fanout.records import Caps, MeasureRules, ModelCall, Problem
 
 if TYPE_CHECKING:
-    from pytest_fanout.meter.meter import Meter
+    from pytest_fanout.meter import Meter
 
 #: The meter that is on in this process, if any: there is at most one.
 _active: Meter | None = None
@@ -23,7 +23,7 @@ def activate(meter: Meter | None) -> None:
 
 
 class TaskMeter:
-    """Live counts of one task. All are integers; ``tokens`` sums the calls whose usage is known so far."""
+    """Live counts of one task, by the same rules as its final samples."""
 
     def __init__(self, scope: Callable[[], Any]) -> None:
         self._scope = scope
@@ -40,9 +40,10 @@ class TaskMeter:
         return int(self._scope().attempts)
 
     @property
-    def tokens(self) -> int:
-        """Input plus output tokens of the calls whose usage is known."""
-        return int(self._scope().tokens)
+    def tokens(self) -> int | None:
+        """Input plus output tokens so far; None where the usage of a call is not known."""
+        tokens = self._scope().tokens
+        return None if tokens is None else int(tokens)
 
     @property
     def tool_calls(self) -> int:
@@ -62,7 +63,7 @@ def measure(*, agent: str, task: str, caps: Caps | None = None) -> Iterator[Task
     Raises:
         UsageError: something is being measured in this process already.
     """
-    from pytest_fanout.meter.meter import Meter
+    from pytest_fanout.meter import Meter
 
     if _active is not None:
         raise UsageError(

@@ -13,9 +13,11 @@ from typing import Any
 
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
-from pytest_fanout.errors import FanoutError
-from pytest_fanout.meter.meter import RunFacts
+from pytest_fanout.errors import FanoutError, GitError
+from pytest_fanout.gate.costs import with_costs
+from pytest_fanout.meter import RunFacts
 from pytest_fanout.records import Base, Budget, EvalSet, Head, Problem, Run, SessionFacts, TaskRun, Totals, Verdict
+from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_report
 
@@ -35,20 +37,16 @@ class Told:
     late: int = 0
     unattributed: int = 0
     aside: int = 0
-    other: int = 0
-    unclassified: int = 0
     collection_failed: bool = False
     node_ids_given: bool = False
     stopped: str | None = None
 
     def take(self, facts: RunFacts) -> None:
         """Add what the meter found outside every task."""
-        self.problems.extend(facts.problems)
+        self.problems.extend(problem for problem in facts.problems if problem not in self.problems)
         self.late += facts.late
         self.unattributed += facts.unattributed
-        self.aside += facts.aside
-        self.other += facts.other
-        self.unclassified += facts.unclassified
+        self.aside += facts.setup
 
     def portable(self) -> dict[str, Any]:
         """What a worker tells beside its test reports."""
@@ -56,7 +54,7 @@ class Told:
             "problems": self.problems,
             "deselected": self.deselected,
             "collection_failed": self.collection_failed,
-            "counts": (self.late, self.unattributed, self.aside, self.other, self.unclassified),
+            "counts": (self.late, self.unattributed, self.aside),
         }
 
     def add(self, told: Mapping[str, Any]) -> None:
@@ -64,12 +62,10 @@ class Told:
         self.problems.extend(p for p in told["problems"] if p not in self.problems)
         self.deselected = max(self.deselected, told["deselected"])
         self.collection_failed |= told["collection_failed"]
-        late, unattributed, aside, other, unclassified = told["counts"]
+        late, unattributed, aside = told["counts"]
         self.late += late
         self.unattributed += unattributed
         self.aside += aside
-        self.other += other
-        self.unclassified += unclassified
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,25 +89,24 @@ class Finish:
         """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one."""
         run = self._run()
         try:
-            repo = gate.find_repository(self.settings)
-            base = gate.resolve_base(repo, self.base_option)
-            head = gate.head_of(repo)
-            run = replace(run, base=base, head=head)
-            verdict = gate.evaluate(
+            repo = Repository.find(self.settings.root)
+            if repo is not None:
+                run = replace(run, base=repo.resolve_base(self.base_option), head=repo.head())
+            verdict = gate.evaluate(run, repo, self.settings, today=datetime.now(UTC).date(), now=int(time.time()))
+            verdict = with_costs(
+                verdict,
                 run,
                 repo,
                 self.settings,
-                today=datetime.now(UTC).date(),
-                now=int(time.time()),
                 profiles=tuple(profile for found in profiles for profile in (found or ())),
                 weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
             )
         except FanoutError as error:
-            problem = Problem(error.slug, str(error), "integrity")
-            base = run.base or Base(None, "none", problem=str(error))
-            run = replace(run, base=base, head=run.head or Head(None))
-            verdict = Verdict("integrity", (), (problem,), base, run.head or Head(None))
-        return run, verdict
+            kind = "no-base" if isinstance(error, GitError) else "integrity"
+            problem = Problem(error.slug, str(error), kind)
+            base, head = run.base or Base(None, "none", problem=error.what), run.head or Head(None)
+            verdict = Verdict(kind, (), (problem,), base, head)
+        return replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict
 
     def _run(self) -> Run:
         told = self.told
@@ -153,7 +148,7 @@ class Finish:
             ),
             totals=totals_of(runs, told),
             problems=tuple(problems),
-            inputs=gate.inputs_of(self.settings, self.evalsets),
+            inputs=gate.current_inputs(self.settings),
             ci=is_ci(),
             sealed=self.budget.measure.seal_keys,
         )
@@ -210,6 +205,6 @@ def totals_of(runs: Sequence[TaskRun], told: Told) -> Totals:
         aside=sum(sum(run.aside.values()) for run in runs) + told.aside,
         late=told.late,
         unattributed=told.unattributed,
-        unclassified=sum(run.unclassified for run in runs) + told.unclassified,
-        other=sum(run.other for run in runs) + told.other,
+        unclassified=sum(run.unclassified for run in runs),
+        other=sum(run.other for run in runs),
     )

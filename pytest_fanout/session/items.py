@@ -7,7 +7,6 @@ import importlib
 import inspect
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +71,8 @@ class MeasuredTask:
         self.trial = trial
         self.definition = definition
         self.no_calls = no_calls
-        self.agent_ended: float | None = None  # time.monotonic() when the entry point had returned
-        self.failure: str | None = None
+        self.agent_ended: Callable[[], None] = lambda: None  # to be called when the entry point has returned
+        self.duration_ms: int | None = None  # of the entry point, when it has said so
 
     @property
     def label(self) -> str:
@@ -134,7 +133,7 @@ class EvalItem(pytest.Item):
 
     def runtest(self) -> None:
         answer = resolve(self.runner.call(self.eval_task.input))
-        self.measured.agent_ended = time.monotonic()
+        self.measured.agent_ended()
         assert self.aside is not None
         with self.aside("check"):
             reason = expectation_failure(self.eval_task.expect, answer)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_fanout.errors import FanoutError, IntegrityError, TaskStopped
-from pytest_fanout.meter.meter import Meter, Trace
-from pytest_fanout.meter.trial import Measured, measure_trial
+from pytest_fanout.meter import Measured, Meter, TaskScope, Trace, measure_trial
 from pytest_fanout.records import (
     Budget,
     Exchange,
@@ -103,8 +102,6 @@ class TrialRunner:
 
     def _play(self, work: MeasuredTask, call: Callable[[], Any], recording: Recording | None, *, replayed: bool = False) -> Played:
         source = ReplaySource(recording, self.volatile, work.label) if replayed else None
-        work.agent_ended = None
-        begun = time.monotonic()
         scope = self.meter.open_task(
             work.agent,
             work.task,
@@ -113,6 +110,8 @@ class TrialRunner:
             RedactedSource(source, self.redact) if source is not None else None,
         )
         self.scope = scope
+        work.duration_ms = None
+        work.agent_ended = lambda: self._agent_ended(work, scope)
         error: BaseException | None = None
         try:
             call()
@@ -124,11 +123,16 @@ class TrialRunner:
             trace = self.meter.close_task(scope)
         if isinstance(error, _SKIPPED):
             raise error
-        duration = trace.duration_ms if work.agent_ended is None else round((work.agent_ended - begun) * 1000)
+        duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
         if source is None:
-            return Played(trace, measure_trial(trace.exchanges, duration, self.codecs), error, duration)
+            return Played(trace, self._measure(trace.exchanges, duration), error, duration)
         duration = replayed_duration(recording, trace.exchanges, source.leftover)
-        return Played(trace, measure_trial(trace.exchanges, duration, self.codecs), error, duration, source.note(), source.leftover)
+        return Played(trace, self._measure(trace.exchanges, duration), error, duration, source.note(), source.leftover)
+
+    def _agent_ended(self, work: MeasuredTask, scope: TaskScope) -> None:
+        """The entry point has returned: what follows (checks, graders) is no part of the task's time."""
+        self.meter.settle(scope)
+        work.duration_ms = scope.now_ms()
 
     def _record(
         self, work: MeasuredTask, call: Callable[[], Any], old: Recording | None
@@ -170,7 +174,7 @@ class TrialRunner:
                 stored = None
         if stored is not None:
             # the same code over the stored form, so that every later replay gives exactly these numbers
-            live.measured = measure_trial(stored.exchanges, stored.duration_ms, self.codecs)
+            live.measured = self._measure(stored.exchanges, stored.duration_ms)
         return self._task_run(work, live, stored, problems=problems, new_draw=True), live.error
 
     def _prove(self, work: MeasuredTask, call: Callable[[], Any], made: Recording) -> tuple[Recording, tuple[str, ...]]:
@@ -180,7 +184,7 @@ class TrialRunner:
             scratch.save(made)
             stored = scratch.load(work.agent, work.task, work.trial)
         proof = self._play(work, call, stored, replayed=True)
-        expected = measure_trial(stored.exchanges, stored.duration_ms, self.codecs)
+        expected = self._measure(stored.exchanges, stored.duration_ms)
         differences: list[str] = []
         if proof.note is not None:
             differences += [f"call {proof.note.call}: {change}" for change in proof.note.changes]
@@ -192,6 +196,9 @@ class TrialRunner:
             moved = sorted(k for k, v in expected.samples.items() if proof.measured.samples.get(k) != v)
             differences.append(f"other numbers on replay: {', '.join(moved)}")
         return stored, tuple(differences)
+
+    def _measure(self, exchanges: Sequence[Exchange], duration_ms: int) -> Measured:
+        return measure_trial(exchanges, duration_ms, self.codecs, self.budget.measure.model_hosts)
 
     def _storable(self, exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
         kept = []

@@ -55,6 +55,11 @@ class RecordingStore:
             return ()
         return tuple(sorted(int(match.group(1)) for name in names if (match := _TRIAL.match(name))))
 
+    def most_trials(self, agent: str) -> int:
+        """The highest trial number that any task of a class has recorded; 0 when there is none."""
+        numbers = [int(m.group(1)) for p in (self.folder / agent).glob("*/t*") if (m := _TRIAL.match(p.name))]
+        return max(numbers, default=0)
+
     def load(self, agent: str, task: str, trial: int) -> Recording:
         """The recording of a trial.
 
