@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
+    from pytest_fanout.meter.keys import SealedKeys
     from pytest_fanout.meter.reader import Reader
     from pytest_fanout.meter.task import Replayed, TaskScope
 
@@ -34,8 +35,8 @@ class Flight:
         "failed",
         "headers",
         "holds",
-        "is_partial",
         "kept",
+        "keys",
         "layer",
         "live_input",
         "method",
@@ -46,7 +47,6 @@ class Flight:
         "response_headers",
         "role",
         "scope",
-        "scrub",
         "seq",
         "started_ns",
         "status",
@@ -63,7 +63,7 @@ class Flight:
         headers: RawHeaders,
         body: bytes,
         reader: Reader,
-        scrub: Callable[[HttpRequest], HttpRequest],
+        keys: SealedKeys,
     ) -> None:
         self.scope = scope
         self.bucket = bucket
@@ -73,7 +73,7 @@ class Flight:
         self.headers = headers
         self.body = body
         self.reader = reader
-        self.scrub = scrub
+        self.keys = keys
         self.role = "tool"
         self.counted = False
         self.holds = False
@@ -81,7 +81,6 @@ class Flight:
         self.failed = False
         self.broke = False
         self.live_input = False
-        self.is_partial = False
         self.reply: HttpAnswer | None = None
         self.replayed: Replayed | None = None
         self.status: int | None = None
@@ -153,7 +152,7 @@ class Flight:
 
     def exchange(self) -> Exchange:
         """The finished record of it. In replay answer and times are the recorded ones."""
-        request = self.scrub(self.request())
+        request = self.keys.scrub(self.request())
         t0 = self.scope.t0 if self.scope is not None else self.started_ns
         started_ms = max(0, (self.started_ns - t0) // 1_000_000)
         if self.replayed is not None:
@@ -161,7 +160,7 @@ class Flight:
         elif self.reply is not None:
             answer = self.reply
         else:
-            answer = self._heard()
+            answer = self.keys.scrub_answer(self._heard())
         return Exchange(
             seq=self.seq,
             layer=self.layer,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pytest_fanout.records import HttpRequest
+from pytest_fanout.records import HttpAnswer, HttpRequest
 from pytest_fanout.wire import hosts
 
 _MARK: Final = "fanout-sealed-"
@@ -55,6 +55,7 @@ class SealedKeys:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._environ = environ
         self._real: dict[str, str | None] = {}  # dummy -> key; None: none was set
+        self._kept_as: dict[str, str] = {}  # real key -> what stands in its place in whatever is kept
         self._before: dict[str, tuple[str, str | None]] = {}  # variable -> (dummy, value before)
 
     def seal(self) -> None:
@@ -68,6 +69,8 @@ class SealedKeys:
                 continue
             dummy = f"{_MARK}{name}-{secrets.token_hex(8)}"
             self._real[dummy] = real
+            if real is not None:
+                self._kept_as[real] = _MARK + name
             self._before[name] = (dummy, environ.get(name))
         for name, (dummy, _) in self._before.items():
             environ[name] = dummy
@@ -124,21 +127,24 @@ class SealedKeys:
 
     def scrub(self, request: HttpRequest) -> HttpRequest:
         """The request as it may be kept: no real key, and dummies without the part that differs from run to run."""
-        reals = {real: _MARK + _DUMMY.sub(r"\1", dummy) for dummy, real in self._real.items() if real}
+        headers = tuple((name, self._clean(value)) for name, value in request.headers)
+        return replace(request, url=self._clean(request.url), headers=headers, body=self._clean_bytes(request.body))
 
-        def clean(text: str) -> str:
-            for real, name in reals.items():
-                if real in text:
-                    text = text.replace(real, name)
-            return _DUMMY.sub(rf"{_MARK}\1", text) if _MARK in text else text
+    def scrub_answer(self, answer: HttpAnswer) -> HttpAnswer:
+        """The same for an answer, which may say back what it was sent; only chunks that hold a key are touched."""
+        headers = tuple((name, self._clean(value)) for name, value in answer.headers)
+        return replace(answer, headers=headers, chunks=tuple(map(self._clean_bytes, answer.chunks)))
 
-        body = request.body
-        for real, name in reals.items():
-            body = body.replace(real.encode(), name.encode())
-        if _MARK.encode() in body:
-            body = _DUMMY_BYTES.sub(_MARK.encode() + rb"\1", body)
-        headers = tuple((name, clean(value)) for name, value in request.headers)
-        return replace(request, url=clean(request.url), headers=headers, body=body)
+    def _clean(self, text: str) -> str:
+        for real, name in self._kept_as.items():
+            if real in text:
+                text = text.replace(real, name)
+        return _DUMMY.sub(rf"{_MARK}\1", text) if _MARK in text else text
+
+    def _clean_bytes(self, data: bytes) -> bytes:
+        for real, name in self._kept_as.items():
+            data = data.replace(real.encode(), name.encode())
+        return _DUMMY_BYTES.sub(_MARK.encode() + rb"\1", data) if _MARK.encode() in data else data
 
 
 def is_loopback(host: str) -> bool:

@@ -72,6 +72,7 @@ class Meter:
         self._watch = ImportWatch(via_httpx.MODULES, self._imported)
         self._undo: list[Callable[[], None]] = []
         self._failed: list[Problem] = []
+        self._told = 0  # of them, those that start() has returned
 
     # --- the run -----------------------------------------------------------------------------------------------
 
@@ -105,6 +106,7 @@ class Meter:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
         self._tripwire.arm()
+        self._told = len(self._failed)
         return tuple(self._failed)
 
     def stop(self) -> None:
@@ -123,10 +125,10 @@ class Meter:
         Meter._active = None
 
     def finish(self) -> RunFacts:
-        """What belongs to no task, up to now."""
+        """What belongs to no task, up to now; without the problems that ``start`` has returned."""
         seam = self._seam
         return RunFacts(
-            problems=(*self._failed, *seam.problems),
+            problems=(*self._failed[self._told :], *seam.problems),
             late=seam.late,
             unattributed=seam.unattributed,
             setup=seam.setup_calls,

@@ -31,7 +31,7 @@ class Playback:
         if answer.outcome in _PREFIXES:
             flight.end("error", "ReadError")
             if flight.scope is not None:
-                flight.scope.note(
+                flight.scope.add_problem(
                     "recording-prefix",
                     f"task {flight.scope.task!r} reads on where the recorded run stopped reading"
                     f" (request {flight.seq + 1}): only the first part of that answer is known\n"

@@ -105,7 +105,7 @@ class Seam:
             return None
         return Outgoing(opened[0], opened[1])
 
-    def note(self, slug: str, text: str, verdict: str = "invalid") -> None:
+    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
         """Add a problem of the run once."""
         problem = Problem(slug, text, verdict)
         with self._lock:
@@ -137,7 +137,7 @@ class Seam:
         missing = opened[2] if opened is not None else None
         if missing is not None and target.role == "model" and not is_loopback(target.host):
             text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
-            (scope or self).note("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
+            (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
             return self._refused(flight, 401, "missing-key", text)
         if scope is not None and flight.counted:
             with scope.lock:
@@ -167,14 +167,18 @@ class Seam:
         if closed is not None:
             closed.reserve(flight)
             text = f"{where} was called for task {closed.task!r} of {closed.agent} after it had ended"
-            problem = closed.note("late-call", text)
+            problem = closed.add_problem("late-call", text)
             with self._lock:
                 if problem not in self.problems:
                     self.problems.append(problem)
         elif in_setup and self.mode == "replay":
-            self.note("setup-call", f"a fixture called {where}; set-up is not recorded, so replay refused it", "notice")
+            self.add_problem(
+                "setup-call", f"a fixture called {where}; set-up is not recorded, so replay refused it", "notice"
+            )
         elif not in_setup:
-            self.note("unattributed-call", f"{where} was called while no task was running, or by a thread of none")
+            self.add_problem(
+                "unattributed-call", f"{where} was called while no task was running, or by a thread of none"
+            )
         if self.mode == "replay":
             return self._refused(flight, 400, "request-not-recorded", "replay goes to no network")
         return self._live(flight, target)
@@ -201,7 +205,7 @@ class Seam:
     def _flight(
         self, scope: TaskScope | None, bucket: str, layer: str, method: str, url: str, headers: RawHeaders, body: bytes
     ) -> Flight:
-        return Flight(scope, bucket, layer, method, url, headers, body, self.reader, self.keys.scrub)
+        return Flight(scope, bucket, layer, method, url, headers, body, self.reader, self.keys)
 
     def _remember(self, scope: TaskScope, target: Target) -> None:
         peer = (target.host, target.port)

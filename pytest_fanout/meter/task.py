@@ -149,7 +149,7 @@ class TaskScope:
         flights = sorted(self.flights, key=lambda flight: flight.seq)
         return tuple(flight.exchange() for flight in flights if flight.kept)
 
-    def note(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
+    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
         """Add a problem of this task once, however often it is seen."""
         problem = Problem(slug, text, verdict, self.agent, self.task, self.trial)
         with self.lock:
@@ -166,7 +166,7 @@ class TaskScope:
         cap = self.capped or ""
         return TaskStopped(
             f"pytest-fanout: {self.task!r} of {self.agent} reached its cap {cap} = {getattr(self.caps, cap, None)}:"
-            " it was stopped and every further call of it is refused\n  see: docs/messages.md#capped"
+            " it was stopped and every further call of it is refused"
         )
 
     def reserve(self, flight: Flight) -> None:
@@ -277,4 +277,6 @@ class TaskScope:
                 if self.cap_warning is not None:
                     self.cap_warning(self.task, cap, share)
             except Exception as error:  # a hook of the user's must not change what the agent sees
-                self.note("hook-raised", f"pytest_fanout_cap_warning raised {type(error).__name__}: {error}", "notice")
+                self.add_problem(
+                    "hook-raised", f"pytest_fanout_cap_warning raised {type(error).__name__}: {error}", "notice"
+                )

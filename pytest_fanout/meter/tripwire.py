@@ -158,12 +158,12 @@ class Tripwire:
     def _tell(self, slug: str, text: str, verdict: str) -> None:
         place = self._ledger.place()
         if place is not None:
-            problem = place.scope.note(slug, text, verdict)
+            problem = place.scope.add_problem(slug, text, verdict)
             if not place.scope.closed:
                 return
-            self._seam.note(problem.slug, problem.text, verdict)
+            self._seam.add_problem(problem.slug, problem.text, verdict)
         else:
-            self._seam.note(slug, text, verdict)
+            self._seam.add_problem(slug, text, verdict)
 
 
 def _split(name: str) -> tuple[str, int]:

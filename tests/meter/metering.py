@@ -60,7 +60,6 @@ class Result:
 def metering(mode: str = "live", **settings: Any) -> Iterator[Meter]:
     """A started meter; ``measure`` and the other arguments as for Meter."""
     settings.setdefault("measure", MeasureRules())
-    settings.setdefault("environ", {})
     meter = Meter(mode=mode, **settings)
     assert meter.start() == ()
     try:
