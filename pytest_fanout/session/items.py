@@ -168,12 +168,11 @@ def marked_task(item: pytest.Item) -> MeasuredTask | None:
             "bad-mark", "a fanout mark needs agent=, may have task=, and nothing else", where=item.nodeid, mend='@pytest.mark.fanout(agent="support")'
         )
     check_agent_name(agent, item.nodeid)
-    found = _TRIAL_SUFFIX.search(item.nodeid)
-    trial, name = 1, item.nodeid
-    if found and TRIAL_FIXTURE in getattr(item, "fixturenames", ()):
-        trial = int(found.group(1))
-        name = item.nodeid[: found.start()] + ("]" if found.group(0).startswith("-") else "")
+    trial, name = getattr(getattr(item, "callspec", None), "params", {}).get(TRIAL_FIXTURE), item.nodeid
+    found = _TRIAL_SUFFIX.search(name)
+    if trial is not None and found is not None:
+        name = name[: found.start()] + ("]" if found.group(0).startswith("-") else "")
     task = mark.kwargs.get("task") or name
     if not isinstance(task, str):
         raise ConfigError("bad-mark", "task= must be a text", where=item.nodeid, mend='@pytest.mark.fanout(agent="support", task="refund")')
-    return MeasuredTask(agent, task, trial, digest({"test": task}))
+    return MeasuredTask(agent, task, trial or 1, digest({"test": task}))

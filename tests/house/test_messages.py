@@ -30,19 +30,38 @@ def error_classes() -> set[str]:
     return found
 
 
-def slug_positions(trees: dict[Path, ast.Module]) -> dict[str, int | None]:
-    """Callables that take a slug, and at which position (None: by keyword only)."""
-    takers: dict[str, int | None] = dict.fromkeys(error_classes() | RECORDS, 0)
-    for tree in trees.values():
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name != "__init__":
-                names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-                if names and names[0] in ("self", "cls"):
-                    names = names[1:]
-                if "slug" in names:
-                    takers[node.name] = names.index("slug")
-                elif "slug" in [argument.arg for argument in node.args.kwonlyargs]:
-                    takers[node.name] = None
+def position_of_slug(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int | None:
+    """At which position a function takes a slug; -1 for by keyword only, None when it takes none."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    if names[:1] in (["self"], ["cls"]):
+        names = names[1:]
+    if "slug" in names:
+        return names.index("slug")
+    return -1 if "slug" in [argument.arg for argument in function.args.kwonlyargs] else None
+
+
+def hands_on(function: ast.AST, takers: dict[str, int]) -> bool:
+    """Whether a function gives its own `slug` to something that shows it."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in takers:
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if any(isinstance(value, ast.Name) and value.id == "slug" for value in given):
+                return True
+    return False
+
+
+def slug_positions(trees: dict[Path, ast.Module]) -> dict[str, int]:
+    """Callables that show a slug: errors, Problem, and each helper that hands its own `slug` on to one of them."""
+    takers = dict.fromkeys(error_classes() | RECORDS, 0)
+    helpers = {
+        node.name: (node, position)
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name != "__init__"
+        if (position := position_of_slug(node)) is not None
+    }
+    while more := {name: at for name, (node, at) in helpers.items() if name not in takers and hands_on(node, takers)}:
+        takers.update(more)
     return takers
 
 
@@ -58,9 +77,12 @@ def literals(node: ast.expr) -> list[str] | None:
 
 def slugs_of(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
     """Each slug with the places that use it."""
-    takers = slug_positions(trees)
+    all_takers = slug_positions(trees)
+    shown = error_classes() | RECORDS
     found: dict[str, list[str]] = {}
     for path, tree in trees.items():
+        # The wire notes what it reads (`note("no_codec")`), in a helper with a popular name: facts, no messages.
+        takers = {n: at for n, at in all_takers.items() if n in shown} if "wire" in path.parts else all_takers
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
@@ -69,7 +91,7 @@ def slugs_of(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
                 continue
             position = takers[name]
             argument = next((keyword.value for keyword in node.keywords if keyword.arg == "slug"), None)
-            if argument is None and position is not None and len(node.args) > position:
+            if argument is None and 0 <= position < len(node.args):
                 argument = node.args[position]
             for slug in (literals(argument) if argument is not None else None) or []:
                 found.setdefault(slug, []).append(f"{path.name}:{node.lineno}")
@@ -100,6 +122,8 @@ def test_slugs_are_found_at_all() -> None:
         ("errors.GitError('no-git' if a else 'old-git', 'x')", {"no-git", "old-git"}),
         ("def note(path, slug): Problem(slug, path)\nnote('x', 'one-more')", {"one-more"}),
         ("class A:\n    def note(self, slug): Problem(slug, '')\n    def f(self): self.note('mine')", {"mine"}),
+        ("def deep(slug): return note(slug)\ndef note(slug): Problem(slug, '')\ndeep('far')", {"far"}),
+        ("def note(slug): notes.append(slug)\nnote('not_shown')", set()),
         ("dict(slug='other')", set()),
     ],
 )
