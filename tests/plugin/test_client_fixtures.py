@@ -116,7 +116,7 @@ def fanout(result: Result) -> dict[str, list[int]]:
 
 
 def test_calls_are_counted_wherever_the_client_was_built(project: Project, model: ModelServer) -> None:
-    """A13: two calls are two, from a client of any fixture or of the test, under pytest-asyncio, anyio and asyncio.run."""
+    """A13: two calls are two, whichever fixture built the client: pytest-asyncio, anyio, asyncio.run."""
     result = marked_tests(project).pytest("--fanout-mode=live", "--fanout-trials=1")
 
     assert fanout(result) == {name: [2] for name in NAMES}
@@ -125,7 +125,7 @@ def test_calls_are_counted_wherever_the_client_was_built(project: Project, model
 
 
 def test_a_call_of_a_module_fixture_is_no_tasks(project: Project, model: ModelServer) -> None:
-    """A13: what a module's fixture calls is set-up, not the first task's; ours and the server's count differ by that call."""
+    """A13: what a module fixture calls is set-up, not the first task's: the server saw one call more."""
     result = marked_tests(project).pytest("--fanout-mode=live", "--fanout-trials=1")
 
     assert result.report is not None
