@@ -47,7 +47,7 @@ def test_a_pull_request_is_compared_with_the_target_as_it_is_now(moved: Project)
 
 
 def test_a_branch_alone_is_compared_with_its_fork(moved: Project) -> None:
-    """A16: on the feature's own head the anchor is that of the merge base, and the report says where that comes from."""
+    """A16: on the feature's own head the anchor is that of the merge base, and the report says so."""
     moved.git("switch", "-q", "feature")
     fork = moved.git("merge-base", "main", "feature")
     result = moved.pytest()
