@@ -45,6 +45,8 @@ TOKEN_METRICS = frozenset(
         "context_token_ms",
     }
 )
+#: Statuses of a trial that count in the distribution; the others were not measured.
+MEASURED = frozenset({"ok", "failed", "capped", "timeout"})
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")
 
 #: One value a metric; ``None`` where the provider did not say. Keys: METRICS, ``tool_calls[NAME]``, ``tool_ms[NAME]``.

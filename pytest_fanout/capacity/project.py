@@ -45,16 +45,17 @@ def project(
         check_weights(agent, weights, set(side))
     demand = peak_demand(agent, fleet)
 
+    means_base, means_run = (task_means(agent, side, weights) for side in (base, run))
     # Where one side does not say what was cached, comparing would show the gap in the count, not the agent.
-    cache_known = all(_says_cached(task_means(agent, side, weights)) for side in (base, run))
-    means_base = task_means(agent, base, weights, use_cache=cache_known)
-    means_run = task_means(agent, run, weights, use_cache=cache_known)
+    cache_known = _says_cached(means_base) and _says_cached(means_run)
+    if not cache_known:
+        means_base, means_run = (task_means(agent, side, weights, use_cache=False) for side in (base, run))
     shared = set(base) & set(run)
-    ratio_calls, ratio_gpu_time = _ratios(
-        task_means(agent, {t: base[t] for t in shared}, weights, use_cache=cache_known),
-        task_means(agent, {t: run[t] for t in shared}, weights, use_cache=cache_known),
-        profile,
+    same_base, same_run = (
+        whole if len(side) == len(shared) else _means_of(shared, agent, side, weights, cache_known)
+        for side, whole in ((base, means_base), (run, means_run))
     )
+    ratio_calls, ratio_gpu_time = _ratios(same_base, same_run, profile)
 
     iod = fleet.demand[agent].iod if agent in fleet.demand else 1.0
     load_base = _load(means_base, demand, iod, profile, fleet) if base else None
@@ -86,6 +87,10 @@ def whole_gpus(gpus: float | None, profile: Profile) -> int | None:
     size = profile.gpus_per_replica
     # A billionth less: 21.000000000000004 is 21 that floating point has touched.
     return size * math.ceil(gpus / size * (1 - 1e-9))
+
+
+def _means_of(tasks: set[str], agent: str, side: Trials, weights: Mapping[str, float], cache_known: bool) -> TaskMeans:
+    return task_means(agent, {task: side[task] for task in tasks}, weights, use_cache=cache_known)
 
 
 def _says_cached(means: TaskMeans) -> bool:

@@ -35,7 +35,7 @@ class ExitGuard:
             before(EXIT_LOST if lost else status)
 
         self._ours = _exit
-        os._exit = _exit  # type: ignore[assignment]
+        os._exit = _exit
 
     def uninstall(self) -> None:
         if os._exit is self._ours:

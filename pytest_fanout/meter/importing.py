@@ -1,4 +1,4 @@
-"""Hooks for libraries that are imported later, also in the middle of a task: a finder at the head of ``sys.meta_path``."""
+"""Hooks for libraries that are imported later, also amid a task: a finder at the head of ``sys.meta_path``."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class _Sorting:
             found.append(
                 Problem(
                     "unclassified-request",
-                    f"{_times(self.unclassified)}: sent to a model host, and nothing here can read what it is or answers\n"
+                    f"{_times(self.unclassified)}: sent to a model host, and no codec reads it\n"
                     "  mend: add a codec by the hook pytest_fanout_codecs",
                 )
             )
@@ -154,7 +154,7 @@ class _Sorting:
             found.append(
                 Problem(
                     "fanout-unobservable",
-                    f"{_times(self.unobservable)}: the provider runs model calls of its own there that cannot be counted",
+                    f"{_times(self.unobservable)}: the provider runs model calls of its own there, out of sight",
                 )
             )
         if self.empty:

@@ -134,17 +134,11 @@ class Seam:
     def _live(self, flight: Flight, target: Target) -> Flight:
         scope = flight.scope
         opened = self.keys.open_request(flight.headers, flight.url) if self.keys.is_sealed else None
-        if opened is not None and opened[2] is not None:
-            if target.role == "model" and not is_loopback(target.host):
-                text = (
-                    f"{opened[2]} is not set, and {flight.method} {target.host} needs it: nothing was sent\n"
-                    f"  mend: export {opened[2]}=... before pytest starts"
-                )
-                if scope is not None:
-                    scope.note("missing-key", text)
-                else:
-                    self.note("missing-key", text)
-                return self._refused(flight, 401, "missing-key", text.partition("\n")[0])
+        missing = opened[2] if opened is not None else None
+        if missing is not None and target.role == "model" and not is_loopback(target.host):
+            text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
+            (scope or self).note("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
+            return self._refused(flight, 401, "missing-key", text)
         if scope is not None and flight.counted:
             with scope.lock:
                 scope.spent_calls += 1

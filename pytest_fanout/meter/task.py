@@ -165,7 +165,7 @@ class TaskScope:
     def stopped(self) -> TaskStopped:
         cap = self.capped or ""
         return TaskStopped(
-            f"pytest-fanout: task {self.task!r} of {self.agent} reached its cap {cap} = {getattr(self.caps, cap, None)};"
+            f"pytest-fanout: {self.task!r} of {self.agent} reached its cap {cap} = {getattr(self.caps, cap, None)}:"
             " it was stopped and every further call of it is refused\n  see: docs/messages.md#capped"
         )
 
@@ -241,10 +241,9 @@ class TaskScope:
             if full:
                 return name
         limit = caps.identical_errors
-        if limit is not None and failures is not None and failures.count >= limit:
-            if failures.key == (flight.method, flight.url, flight.body):
-                return "identical_errors"
-        return None
+        if limit is None or failures is None or failures.count < limit:
+            return None
+        return "identical_errors" if failures.key == (flight.method, flight.url, flight.body) else None
 
     def _count_failure(self, flight: Flight) -> None:
         failures = self._failures.setdefault(flight.bucket, _Failures())

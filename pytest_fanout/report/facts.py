@@ -51,9 +51,9 @@ def metric_rows(result: ClassResult) -> list[tuple[str, ...]]:
 def class_texts(run: Run, result: ClassResult) -> list[str]:
     """What stands behind the rows: tasks, trials, draw and quality first, then the largest trial of each metric."""
     trials = [trial for trial in run.tasks if trial.agent == result.agent]
-    draw = {"same": "same draw", "new": "new draw", "mixed": "partly a new draw", "none": "no draw to compare"}[
-        result.draw
-    ]
+    draw = {"same": "same draw", "new": "new draw", "mixed": "partly a new draw", "none": "no draw to compare"}.get(
+        result.draw, result.draw
+    )
     nth = max((trial.draw for trial in trials), default=1)
     first = [
         f"{result.verdict}: {result.tasks_ran:,} of {plural(result.tasks_expected, 'task')}",
@@ -75,9 +75,14 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
     hidden = sum(metric.gated for metric in result.metrics) - len(shown_metrics(result))
     if hidden > 0:
         texts.append(f"{plural(hidden, 'more limit')} kept, in the report")
-    ended = [f"{count:,} {status}" for status, count in _statuses(trials)]
-    if ended:
-        texts.append("trials that ended otherwise: " + ", ".join(ended))
+    texts += _ended_otherwise(trials)
+    requested = sorted({model for trial in trials for model in trial.models_requested})
+    served = sorted({model for trial in trials for model in trial.models_served})
+    if requested or served:
+        asked = f"model {summary.listed(requested, 5) or 'not named'}"
+        texts.append(
+            asked if served == requested else f"{asked}, served by {summary.listed(served, 5) or 'none that said'}"
+        )
     for word, tasks in (("new", result.new), ("removed", result.removed)):
         if tasks:
             texts.append(f"{plural(len(tasks), word + ' task')}: {summary.listed(tasks)}")
@@ -88,12 +93,16 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
     return texts
 
 
-def _statuses(trials: Sequence[TaskRun]) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {}
+def _ended_otherwise(trials: Sequence[TaskRun]) -> list[str]:
+    """``capped: 2 trials of a, b`` for each way in which trials did not end well; stale ones have a section."""
+    ended: dict[str, list[str]] = {}
     for trial in trials:
         if trial.status not in ("ok", "stale"):
-            counts[trial.status] = counts.get(trial.status, 0) + 1
-    return sorted(counts.items())
+            ended.setdefault(trial.status, []).append(trial.task)
+    return [
+        f"{status}: {plural(len(tasks), 'trial')} of {summary.listed(dict.fromkeys(sorted(tasks)), 5)}"
+        for status, tasks in sorted(ended.items())
+    ]
 
 
 def growth(result: ClassResult) -> list[TaskDelta]:

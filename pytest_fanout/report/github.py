@@ -19,9 +19,9 @@ def annotations(run: Run, verdict: Verdict, *, baselines: str = "baselines") -> 
     """
     found: list[tuple[int, str]] = []
     for result in summary.ordered_classes(verdict):
-        level = _LEVELS.get(result.outcome, "notice")
-        if result.verdict == "pass":
+        if result.verdict in ("pass", "shard"):  # a shard is judged when it has been combined
             continue
+        level = _LEVELS.get(result.outcome, "notice")
         text = _class_text(run, verdict, result)
         found.append((summary.severity(result.verdict), _command(level, text, f"{baselines}/{result.agent}.json")))
     for group in summary.problem_groups(run, verdict, notices=False):

@@ -12,8 +12,8 @@ from pytest_fanout.report import summary
 
 SCHEMA = "pytest-fanout/report/1"
 
-# Where a trial stands says agent and task; its calls are not kept: their sums are, by site.
-_NOT_IN_A_TRIAL = ("agent", "task", "calls", "call_sites")
+# Where a trial stands says its agent; its calls are not kept: their sums are, by site.
+_NOT_IN_A_TRIAL = ("agent", "calls", "call_sites")
 
 
 def document(run: Run, verdict: Verdict) -> dict[str, Any]:
@@ -87,20 +87,21 @@ class _SiteKeys:
 
 
 def _classes(run: Run, verdict: Verdict, sites: _SiteKeys) -> list[dict[str, Any]]:
-    """One entry for each class that was judged or ran, by name. A class that nobody judged has verdict null."""
+    """One entry for each class that was judged or ran, by name; ``tasks`` holds its trials, by task and number.
+
+    A class that nobody judged has verdict null.
+    """
     judged = {result.agent: result for result in verdict.classes}
-    tasks: dict[str, dict[str, list[TaskRun]]] = {}
+    trials: dict[str, list[TaskRun]] = {}
     for trial in sorted(run.tasks, key=lambda trial: (trial.agent, trial.task, trial.trial)):
-        tasks.setdefault(trial.agent, {}).setdefault(trial.task, []).append(trial)
+        trials.setdefault(trial.agent, []).append(trial)
     return [
         {
             "name": agent,
             **_judgement(agent, judged.get(agent)),
-            "tasks": {
-                task: [_trial(trial, sites) for trial in trials] for task, trials in tasks.get(agent, {}).items()
-            },
+            "tasks": [_trial(trial, sites) for trial in trials.get(agent, ())],
         }
-        for agent in sorted({*judged, *tasks, *run.agents})
+        for agent in sorted({*judged, *trials, *run.agents})
     ]
 
 

@@ -125,7 +125,9 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
         problems = summary.problem_groups(run, verdict, notices=notices)
         if problems:
             lines = [
-                "- " + (code(group.where) + " " if group.where else "") + code(f"{group.text.strip()} [{group.slug}]")
+                "- "
+                + (code(group.where) + " " if group.where else "")
+                + code(f"{summary.one_line(group.text)} [{group.slug}]")
                 for group in problems
             ]
             sections.append((plural(len(problems), noun), lines))

@@ -88,12 +88,3 @@ def wrap(text: str, columns: int) -> Iterator[str]:
                 break
     if line:
         yield line
-
-
-def is_ascii_only(encoding: str | None) -> bool:
-    """Whether a stream of this encoding must be given ASCII: True unless it takes every character."""
-    try:
-        "→…東🙂é".encode(encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return True
-    return False

@@ -175,6 +175,11 @@ def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0].strip()
 
 
+def one_line(text: str) -> str:
+    """The lines of a message (what, mend, see) after one another, so that no text can forge a line of the report."""
+    return "; ".join(filter(None, (line.strip() for line in text.split("\n"))))
+
+
 # --- what stands in the way ----------------------------------------------------------------------------------------
 
 
@@ -300,9 +305,23 @@ def capacity(verdict: Verdict) -> list[CapacityLine]:
             lines.append(CapacityLine(agent, f"GPUs not projected{why}"))
         else:
             base, run = _shown(projection)
-            lines.append(CapacityLine(agent, _gpus(base, run, per_1000=projection.demand.per_1000)))
+            text = _gpus(base, run, per_1000=projection.demand.per_1000) + _dollars(projection)
+            lines.append(CapacityLine(agent, text))
     lines.append(CapacityLine(None, _capacity_of_all(agents, by_agent)))
     return lines
+
+
+def _dollars(projection: Projection) -> str:
+    """What it costs where fleet.toml gives prices: the GPUs of a day, or 1,000 tasks by token prices."""
+    said = ""
+    for field, unit in (("usd_per_day", "a day of GPUs"), ("usd_per_1000_tasks", "per 1,000 tasks")):
+        run = getattr(projection.run, field)
+        base = getattr(projection.base, field) if projection.base else None
+        if run is not None and not (field == "usd_per_day" and projection.demand.per_1000):
+            now = f"{run:,.2f}"
+            before = f"{base:,.2f} -> " if base is not None and f"{base:,.2f}" != now else ""
+            said += f"; {before}{now} USD {unit}"
+    return said
 
 
 def _capacity_of_all(agents: Sequence[str], by_agent: dict[str, Projection]) -> str:

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 
 from pytest_fanout.records import ClassResult, Run, Verdict
 from pytest_fanout.report import facts, summary
-from pytest_fanout.report.printable import escape, is_ascii_only, width, wrap
+from pytest_fanout.report.printable import escape, width, wrap
 from pytest_fanout.report.summary import plural
-
-__all__ = ["is_ascii_only", "render"]
 
 LABEL = 10  # columns of the label at the left
 MOST_PROBLEMS = 10
@@ -46,13 +44,14 @@ def render(run: Run, verdict: Verdict, *, width: int = 80, ascii_only: bool = Fa
     _next(page, run, verdict)
     lines = page.lines
     if color:
-        lines = [_painted(line, index < first, verdict.outcome) for index, line in enumerate(lines)]
+        colour = _COLOURS["waived" if verdict.verdict == "shard" else verdict.outcome]
+        lines = [_painted(line, index < first, colour) for index, line in enumerate(lines)]
     return "\n".join(lines)
 
 
-def _painted(line: str, is_first: bool, outcome: str) -> str:
+def _painted(line: str, is_first: bool, colour: str) -> str:
     if is_first:
-        return f"\x1b[1;{_COLOURS[outcome]}m{line}\x1b[0m"
+        return f"\x1b[1;{colour}m{line}\x1b[0m"
     return f"\x1b[31m{line}\x1b[0m" if line.endswith("  OVER") else line
 
 
@@ -78,13 +77,12 @@ class _Page:
             start = " " * indent
 
     def labelled(self, label: str, text: str, *, indent: int = 0, hang: int = 2) -> None:
-        """``label`` in the first columns, each line of the text beside it, what is wrapped hanging ``hang`` further."""
+        """``label`` in the first columns, the text beside it, what is wrapped hanging ``hang`` further."""
         start = f"{label:<{LABEL}}" + " " * indent
-        for paragraph in summary.shortened(text, MOST_CHARACTERS).split("\n"):
-            for line in wrap(self.safe(paragraph.strip()), self.columns - LABEL - indent - hang):
-                self.lines.append(_joined(start, line))
-                start = " " * (LABEL + indent + hang)
-            start = " " * (LABEL + indent)
+        safe = self.safe(summary.shortened(text, MOST_CHARACTERS))
+        for line in wrap(safe, self.columns - LABEL - indent - hang):
+            self.lines.append(_joined(start, line))
+            start = " " * (LABEL + indent + hang)
 
     def all_labelled(self, label: str, texts: Iterable[str]) -> None:
         for text in texts:
@@ -182,7 +180,7 @@ def _problems(page: _Page, run: Run, verdict: Verdict, *, notices: bool) -> None
     for group in groups[:MOST_PROBLEMS]:
         code = "" if notices else f"{group.verdict}: "
         where = f"{group.where}: " if group.where and not group.text.startswith(f"{group.where}:") else ""
-        texts.append(f"{code}{where}{group.text.strip()} [{group.slug}]")
+        texts.append(f"{code}{where}{summary.one_line(group.text)} [{group.slug}]")
     if len(groups) > MOST_PROBLEMS:
         texts.append(f"{len(groups) - MOST_PROBLEMS:,} more in the report")
     page.all_labelled("notice" if notices else "problem" if len(groups) == 1 else "problems", texts)

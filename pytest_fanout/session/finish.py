@@ -13,9 +13,11 @@ from typing import Any
 
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
-from pytest_fanout.errors import FanoutError
+from pytest_fanout.errors import FanoutError, GitError
+from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.meter import RunFacts
 from pytest_fanout.records import Base, Budget, EvalSet, Head, Problem, Run, SessionFacts, TaskRun, Totals, Verdict
+from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_report
 
@@ -87,25 +89,24 @@ class Finish:
         """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one."""
         run = self._run()
         try:
-            repo = gate.find_repository(self.settings)
-            base = gate.resolve_base(repo, self.base_option)
-            head = gate.head_of(repo)
-            run = replace(run, base=base, head=head)
-            verdict = gate.evaluate(
+            repo = Repository.find(self.settings.root)
+            if repo is not None:
+                run = replace(run, base=repo.resolve_base(self.base_option), head=repo.head())
+            verdict = gate.evaluate(run, repo, self.settings, today=datetime.now(UTC).date(), now=int(time.time()))
+            verdict = with_costs(
+                verdict,
                 run,
                 repo,
                 self.settings,
-                today=datetime.now(UTC).date(),
-                now=int(time.time()),
                 profiles=tuple(profile for found in profiles for profile in (found or ())),
                 weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
             )
         except FanoutError as error:
-            problem = Problem(error.slug, str(error), "integrity")
-            base = run.base or Base(None, "none", problem=str(error))
-            run = replace(run, base=base, head=run.head or Head(None))
-            verdict = Verdict("integrity", (), (problem,), base, run.head or Head(None))
-        return run, verdict
+            kind = "no-base" if isinstance(error, GitError) else "integrity"
+            problem = Problem(error.slug, str(error), kind)
+            base, head = run.base or Base(None, "none", problem=error.what), run.head or Head(None)
+            verdict = Verdict(kind, (), (problem,), base, head)
+        return replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict
 
     def _run(self) -> Run:
         told = self.told
@@ -147,7 +148,7 @@ class Finish:
             ),
             totals=totals_of(runs, told),
             problems=tuple(problems),
-            inputs=gate.inputs_of(self.settings, self.evalsets),
+            inputs=gate.current_inputs(self.settings),
             ci=is_ci(),
             sealed=self.budget.measure.seal_keys,
         )

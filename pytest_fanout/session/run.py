@@ -16,13 +16,15 @@ import pytest
 from pytest_fanout import gate
 from pytest_fanout.config import MODES, AgentSettings, Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, UsageError
+from pytest_fanout.gate.tree import work_tree_budget
 from pytest_fanout.meter import Meter
-from pytest_fanout.records import EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
+from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
 from pytest_fanout.session.finish import Finish, Told
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.evalsets import read_evalset
+from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_unfinished
 from pytest_fanout.wire.canonical import compile_volatile
@@ -79,7 +81,7 @@ class FanoutSession:
             name: read_evalset(agent.evalset, name, _shown(agent.evalset, self.settings.root))
             for name, agent in self.settings.agents.items()
         }
-        self.budget = gate.work_tree_budget(self.settings)
+        self.budget = work_tree_budget(self.settings)
         self.store = RecordingStore(self.settings.recordings, dict(os.environ))
         self.works: dict[pytest.Item, MeasuredTask] = {}
         self.finished: dict[pytest.Item, TaskRun] = {}
@@ -87,7 +89,7 @@ class FanoutSession:
         self.meter: Meter | None = None
         self.runner: TrialRunner | None = None
         self.verdict_text: str | None = None
-        self._anchors: dict[str, Any] = {}
+        self._anchors: dict[str, Baseline] | None = None
 
     # --- start -----------------------------------------------------------------------------------------------------
 
@@ -298,10 +300,18 @@ class FanoutSession:
             return f"failed, as in the baseline: {task_run.error}"
         return None
 
-    def _anchor(self, agent: str) -> Any:
-        if agent not in self._anchors:
-            self._anchors[agent] = gate.head_anchor(self.settings, agent)
-        return self._anchors[agent]
+    def _anchor(self, agent: str) -> Baseline | None:
+        """HEAD's anchor of a class; None where there is none, or git does not tell."""
+        if self._anchors is None:
+            self._anchors = {}
+            try:
+                repo = Repository.find(self.settings.root)
+                head = repo.head().rev if repo is not None else None
+                if repo is not None and head is not None:
+                    self._anchors = gate.read_anchors(repo, head, self.settings)
+            except FanoutError:
+                pass  # the gate reports it; without an anchor the item is left to the gate as well
+        return self._anchors.get(agent)
 
     # --- results ---------------------------------------------------------------------------------------------------
 

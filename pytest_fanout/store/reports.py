@@ -5,6 +5,7 @@ A report that is missing, cut off, of another version or altered is an Integrity
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import time
@@ -25,7 +26,7 @@ from pytest_fanout.records import (
     TaskRun,
     Totals,
 )
-from pytest_fanout.store import files
+from pytest_fanout.store import files, schemas
 
 SCHEMA = "pytest-fanout/report/1"
 AGAIN = "run `pytest --fanout-budget` again"
@@ -41,10 +42,12 @@ def write_report(path: Path, document: Mapping[str, Any]) -> None:
         IntegrityError: it does not fit the schema; nothing is written.
         StorageError: the file could not be written; what stood there is whole.
     """
-    document = {key: value for key, value in document.items() if key != "digest"}
-    document["digest"] = files.digest(document)
-    _check_shape(document, str(path))
-    text = json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1, allow_nan=False)
+    given = {key: value for key, value in document.items() if key != "digest"}
+    # what a reader will see: surrogate pairs from split streams become one character, and the digest is of that
+    written = json.loads(json.dumps(given, allow_nan=False))
+    written["digest"] = files.digest(written)
+    _check_shape(written, str(path))
+    text = json.dumps(written, ensure_ascii=False, sort_keys=True, indent=1, allow_nan=False)
     text = _HOSTILE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     files.write_atomically(path, text.encode() + b"\n")
 
@@ -55,14 +58,7 @@ def write_unfinished(path: Path, run_id: str, *, mode: str = "replay", begun_at:
     ``begun_at``: unix seconds, by default now. Raises as ``write_report`` does.
     """
     base = {"rev": None, "source": "none", "is_gate": False, "problem": "run not finished"}
-    problem = {
-        "slug": "run-not-finished",
-        "text": "run not finished",
-        "verdict": "invalid",
-        "agent": None,
-        "task": None,
-        "trial": None,
-    }
+    problem = dataclasses.asdict(Problem("run-not-finished", "run not finished", "invalid"))
     none_counted = dict.fromkeys(
         ("calls", "attempts", "tokens", "aside", "late", "unattributed", "unclassified", "other"), 0
     )
@@ -127,10 +123,7 @@ def read_report(path: Path) -> Run:
         begun_at=document["begun_at"],
         agents=tuple(document["agents"]),
         tasks=tuple(
-            _trial(entry["name"], task, trial, sites, where)
-            for entry in document["classes"]
-            for task, trials in sorted(entry["tasks"].items())
-            for trial in trials
+            _trial(entry["name"], trial, sites, where) for entry in document["classes"] for trial in entry["tasks"]
         ),
         definitions=document["definitions"],
         evalsets=document["evalsets"],
@@ -149,7 +142,7 @@ def _problems(entries: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
     return tuple(Problem(**entry) for entry in entries)
 
 
-def _trial(agent: str, task: str, entry: Mapping[str, Any], sites: Mapping[str, CallSite], where: str) -> TaskRun:
+def _trial(agent: str, entry: Mapping[str, Any], sites: Mapping[str, CallSite], where: str) -> TaskRun:
     values = dict(entry)
     unknown = [key for key in values["call_sites"] if key not in sites]
     if unknown:
@@ -162,7 +155,7 @@ def _trial(agent: str, task: str, entry: Mapping[str, Any], sites: Mapping[str, 
     values["call_sites"] = tuple(sites[key] for key in values["call_sites"])
     for key in ("models_requested", "models_served", "hosts"):
         values[key] = tuple(values[key])
-    return TaskRun(agent=agent, task=task, **values)
+    return TaskRun(agent=agent, **values)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -214,19 +207,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _check_shape(document: Mapping[str, Any], where: str) -> None:
-    """Raise IntegrityError naming the place that fits the schema least."""
-    from importlib.resources import files as resources
-
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
-    schema = json.loads((resources("pytest_fanout") / "schemas" / "report.schema.json").read_text(encoding="utf-8"))
-    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
-    error = best_match(validator.iter_errors(document))
-    if error is not None:
-        raise IntegrityError(
-            "report-malformed",
-            f"does not fit its schema at {error.json_path}: {error.message[:200]}",
-            where=where,
-            mend=AGAIN,
-        )
+    """Raise IntegrityError naming the key that fits the schema least."""
+    fault = schemas.fault(document, "report")
+    if fault is not None:
+        raise IntegrityError("report-malformed", f"does not fit its schema: {fault}", where=where, mend=AGAIN)

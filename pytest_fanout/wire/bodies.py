@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +14,8 @@ from typing import Any, Final
 MAX_DECODED: Final = 64 * 1024 * 1024
 #: Codings stacked on one body that are undone; HTTP has no use for more.
 _MAX_CODINGS: Final = 4
+#: Bytes that are fed at once to a library that cannot limit its output.
+_STEP: Final = 64
 #: gzip members that are undone; each costs a copy of what is left.
 _MAX_MEMBERS: Final = 64
 
@@ -135,39 +139,60 @@ def _brotli(data: bytes) -> Decoded | None:
         except ImportError:
             return None
     unpack = brotli.Decompressor()
-    out: list[bytes] = []
-    size = 0
-    try:
-        # Small steps, because older versions cannot limit what one step unfolds to.
-        for at in range(0, len(data), 64):
-            piece = unpack.process(data[at : at + 64])
-            out.append(piece)
-            size += len(piece)
-            if size > MAX_DECODED:
-                return Decoded(b"".join(out)[:MAX_DECODED], ("too_large",))
-        finished = bool(unpack.is_finished())
-    except Exception:  # the error class differs between the two libraries
-        return Decoded(b"".join(out), ("truncated_encoding",)) if size else None
-    return Decoded(b"".join(out), () if finished else ("truncated_encoding",))
+    return _stepwise(data, unpack.process, unpack.is_finished)
 
 
 def _zstd(data: bytes) -> Decoded | None:
+    new = _zstd_maker()
+    if new is None:
+        return None
+    unpack = new()
+
+    def feed(piece: bytes) -> bytes:
+        nonlocal unpack
+        made: bytes = b""
+        while piece:  # a body may hold several frames, each read by an object of its own
+            if unpack.eof:
+                unpack = new()
+            made += unpack.decompress(piece)
+            piece = unpack.unused_data if unpack.eof else b""
+        return made
+
+    return _stepwise(data, feed, lambda: bool(unpack.eof))
+
+
+def _zstd_maker() -> Callable[[], Any] | None:
+    """Makes decompressors of one frame, from whichever library is there: a package, or Python's own from 3.14."""
     try:
         import zstandard  # type: ignore[import-not-found, unused-ignore]
+
+        maker: Callable[[], Any] = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj
+        return maker
     except ImportError:
-        return None
+        pass
+    for name in ("compression.zstd", "backports.zstd"):
+        with contextlib.suppress(ImportError):
+            own: Callable[[], Any] = importlib.import_module(name).ZstdDecompressor
+            return own
+    return None
+
+
+def _stepwise(data: bytes, feed: Callable[[bytes], bytes], is_finished: Callable[[], bool]) -> Decoded | None:
+    """Undo a coding in small steps, because not every version of its library can limit what a step unfolds to."""
     out: list[bytes] = []
     size = 0
     try:
-        reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(data, read_across_frames=True)
-        while piece := reader.read(1 << 16):
+        for at in range(0, len(data), _STEP):
+            piece = feed(data[at : at + _STEP])
             out.append(piece)
             size += len(piece)
             if size > MAX_DECODED:
                 return Decoded(b"".join(out)[:MAX_DECODED], ("too_large",))
-    except Exception:  # zstandard.ZstdError, or whatever a binding raises on a broken frame
-        return Decoded(b"".join(out), ("truncated_encoding",)) if size else None
-    return Decoded(b"".join(out))
+        if is_finished():
+            return Decoded(b"".join(out))
+    except Exception:  # each library has an error class of its own
+        pass
+    return Decoded(b"".join(out), ("truncated_encoding",)) if size else None
 
 
 def load_json(data: bytes | str) -> Any:

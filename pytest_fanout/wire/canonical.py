@@ -13,6 +13,7 @@ from pytest_fanout.errors import ConfigError
 
 #: Stands where a volatile text or value stood. Private-use characters: no honest body holds it.
 _MARK: Final = "\ue000volatile\ue000"
+_MEND: Final = "write a JSON pointer such as /metadata/run, or a regular expression that matches some text"
 _BOUNDARY: Final = re.compile(r"multipart/[^;]+;(?:.*;)?\s*boundary=(?:\"([^\"]+)\"|([^;\s]+))", re.IGNORECASE)
 
 
@@ -59,7 +60,7 @@ def compile_volatile(entries: Sequence[object], where: str) -> Volatile:
 
 
 def _bad(what: str, where: str) -> ConfigError:
-    return ConfigError("bad-volatile", what, where=where, mend="write a JSON pointer such as /metadata/run, or a regex")
+    return ConfigError("bad-volatile", what, where=where, mend=_MEND)
 
 
 def body_key(body: bytes, content_type: str | None, volatile: Volatile = NOTHING_VOLATILE) -> str:

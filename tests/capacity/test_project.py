@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from importlib import resources
+
+import jsonschema
 import pytest
 
 from pytest_fanout.capacity.profiles import Profile
@@ -261,6 +266,14 @@ def test_ratio_is_over_shared_tasks():
     assert result.assumptions[1] == "The task sets differ (1 added, 0 removed): absolute figures compare unlike sets."
 
 
+def test_ratio_leaves_removed_tasks_out():
+    """A cheap task that was removed does not pass for growth."""
+    result = project("support", A | {"cheap": [trial(1, 10, 0, 1)]}, A, fleet())
+
+    assert (result.ratio_calls, result.ratio_gpu_time, result.tasks_shared) == (1.0, 1.0, 1)
+    assert result.assumptions[1] == "The task sets differ (0 added, 1 removed): absolute figures compare unlike sets."
+
+
 @pytest.mark.parametrize("base", [None, {}, {"loop": []}])
 def test_no_anchor(base):
     """Without an anchor there is no base, no ratio, and a sentence."""
@@ -322,6 +335,16 @@ def test_a_few_unknown_trials_are_stood_in_for():
         "Tokens are not known for 1 of 20 trials of the run: the other trials of their tasks stand in."
         in result.assumptions
     )
+
+
+def test_a_task_that_nobody_knows_is_not_stood_in_for():
+    """Few as its trials are, a task without any known tokens could be the dearest: the class is unknown."""
+    run = {f"t{n}": [trial(), trial(), trial()] for n in range(10)} | {"dark": [trial(200, None, None, None)]}
+
+    result = project("support", None, run, fleet())
+
+    assert (result.run.tokens_per_s, result.gpus_run) == (None, None)
+    assert "Tokens are not known for 1 of 31 trials of the run: no tokens per second and no GPUs." in result.assumptions
 
 
 def test_more_than_a_few_unknown_trials_are_not():
@@ -422,3 +445,16 @@ def test_assumptions_of_a_bare_fleet():
         "An eval set of 1 task is not traffic (every task counts the same).",
         "Tasks in flight use recorded durations, of an idle server: under load they are more.",
     )
+
+
+@pytest.mark.parametrize(
+    ("base", "run", "prices"), [(A, B, Prices(3.0, 0.3, 15.0, 4.0)), (None, {}, Prices())], ids=["all", "nothing"]
+)
+def test_projection_fits_the_report(base, run, prices):
+    """Every field of a projection, known or not, has its place in the schema of the JSON report."""
+    report = json.loads(resources.files("pytest_fanout").joinpath("schemas/report.schema.json").read_bytes())
+    schema = {"$defs": report["$defs"], "$ref": "#/$defs/projection"}
+
+    document = json.loads(json.dumps(dataclasses.asdict(project("support", base, run, fleet(prices=prices)))))
+
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(document)) == []

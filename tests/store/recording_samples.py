@@ -33,7 +33,9 @@ def chat(*texts: str) -> tuple[Exchange, ...]:
     return tuple(exchange(chat_request(text), chat_answer(f"re: {text} #{n}"), n) for n, text in enumerate(texts))
 
 
-def recording(exchanges: tuple[Exchange, ...], task: str = "refund", trial: int = 1, agent: str = "support") -> Recording:
+def recording(
+    exchanges: tuple[Exchange, ...], task: str = "refund", trial: int = 1, agent: str = "support"
+) -> Recording:
     """A recording of ``exchanges`` that passed."""
     return Recording(
         agent, task, trial, "sha256:" + "0" * 64, 1_700_000_000, 1234, "ok", True, exchanges, ("m",), ("m-1",)

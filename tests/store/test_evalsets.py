@@ -157,9 +157,7 @@ def test_a_missing_file_is_named_with_its_setting(tmp_path: Path) -> None:
 def test_a_folder_is_no_eval_set(tmp_path: Path) -> None:
     """A folder where a file should be."""
     assert refusal(tmp_path) == (
-        "fixtures/support.jsonl: is not a regular file\n"
-        "  mend: remove it\n"
-        "  see: docs/messages.md#evalset-unreadable"
+        "fixtures/support.jsonl: is not a regular file\n  mend: remove it\n  see: docs/messages.md#evalset-unreadable"
     )
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pytest_fanout.records import Endpoint
 from pytest_fanout.wire import classify, is_readable, is_unclassified
 from pytest_fanout.wire.endpoints import model_in_url

@@ -7,8 +7,9 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from pytest_fanout.wire import read_call
 from wire_examples import EXAMPLES, Example, facts
+
+from pytest_fanout.wire import read_call
 
 ALL = list(EXAMPLES.values())
 by_id = pytest.mark.parametrize("example", ALL, ids=[example.id for example in ALL])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pytest_fanout.wire.hosts import KEY_VARIABLES, is_model_host, provider_label
 
 
