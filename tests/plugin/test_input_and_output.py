@@ -15,7 +15,7 @@ schema = 1
 
 
 def test_a_swelling_context_is_red_though_the_output_is_the_same(project: Project, model: ModelServer) -> None:
-    """A20: 30 turns whose context grows by 300 words a turn instead of 100: input regressed, output and fanout equal."""
+    """A20: 30 turns whose context grows by 300 words a turn instead of 100: only the input regressed."""
     model.restart({"default": {"text": "short answer"}})
     project.write("baselines/budget.toml", BUDGET)
     project.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 1\nGROWTH = 100")
