@@ -1,1 +1,20 @@
+"""Pure functions from records to records: distributions, limits, comparison. No files, no git, no clock."""
 
+from __future__ import annotations
+
+from pytest_fanout.judge.comparison import TrialTable, compare, stats_of, table_of_baseline, table_of_runs, value_of
+from pytest_fanout.judge.distribution import percentile, statistic
+from pytest_fanout.judge.limits import is_over, limit_value
+
+__all__ = [
+    "TrialTable",
+    "compare",
+    "is_over",
+    "limit_value",
+    "percentile",
+    "statistic",
+    "stats_of",
+    "table_of_baseline",
+    "table_of_runs",
+    "value_of",
+]

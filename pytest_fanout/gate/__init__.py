@@ -1,0 +1,25 @@
+"""From records and a git tree to a verdict: evaluate, accept, verify. The session and the commands both call it."""
+
+from __future__ import annotations
+
+from pytest_fanout.gate.accept import Accepted, Plan, accept, carry_out, plan_accept
+from pytest_fanout.gate.check import Verified, exit_code, verify
+from pytest_fanout.gate.evaluate import committed_budget, evaluate, read_anchors
+from pytest_fanout.gate.inputs import current_inputs
+from pytest_fanout.gate.tree import read_sites
+
+__all__ = [
+    "Accepted",
+    "Plan",
+    "Verified",
+    "accept",
+    "carry_out",
+    "committed_budget",
+    "current_inputs",
+    "evaluate",
+    "exit_code",
+    "plan_accept",
+    "read_anchors",
+    "read_sites",
+    "verify",
+]

@@ -1,0 +1,440 @@
+"""Accepting a run: the anchor that it becomes and, where anything got looser, the approval that a reviewer reads.
+
+``plan_accept`` decides and writes nothing; ``carry_out`` writes. The anchor is written last: what dies on the way leaves
+an approval without its anchor, which allows nothing, and the same command run again mends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from pytest_fanout.config import Settings
+from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, StorageError, UsageError
+from pytest_fanout.explain.sites import site_stats
+from pytest_fanout.gate.classes import worst
+from pytest_fanout.gate.evaluate import evaluate
+from pytest_fanout.gate.inputs import changed_inputs, current_inputs
+from pytest_fanout.gate.loosening import drift, gated_values, loosening
+from pytest_fanout.gate.permits import find_budget_permit, split_spent
+from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
+from pytest_fanout.judge import stats_of, table_of_baseline
+from pytest_fanout.judge.limits import ceiling
+from pytest_fanout.records import (
+    OUTCOMES,
+    Approval,
+    Base,
+    Baseline,
+    Budget,
+    Change,
+    ClassResult,
+    Limit,
+    Run,
+    SiteStats,
+    Verdict,
+)
+from pytest_fanout.store.approvals import approval_name, parse_approval, path_name, write_approval
+from pytest_fanout.store.baselines import build_baseline, write_baseline
+from pytest_fanout.store.budget import load_toml, toml_digest
+from pytest_fanout.store.files import sync_folder, write_atomically
+from pytest_fanout.store.git import FETCH_DEPTH, Repository
+from pytest_fanout.store.looser import looser, stricter
+from pytest_fanout.store.sites import write_sites
+
+REASON_LENGTH = 20
+_LONGEST_REASON = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClass:
+    """What accepting means for one class."""
+
+    agent: str
+    result: ClassResult | None  # the judgement that the table is made from
+    anchor: Baseline | None  # None: the class is given up
+    sites: SiteStats | None
+    approval: Approval | None  # None: nothing got looser
+    changes: tuple[Change, ...]
+    draw: int  # the highest draw of a trial: 3 means that it was recorded three times
+    superseded: tuple[str, ...]  # file names of this branch's older approvals for the class
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `accept` would write."""
+
+    classes: tuple[PlannedClass, ...]
+    budget: tuple[Approval, ...]  # approvals for budget.toml and fleet.toml
+    unchanged: tuple[str, ...]  # classes whose anchor is already this one
+    base: Base
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What was written and removed, as paths relative to the project."""
+
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def plan_accept(
+    run: Run,
+    repo: Repository | None,
+    settings: Settings,
+    *,
+    agents: Sequence[str] = (),
+    reason: str,
+    requested_by: str,
+    today: date,
+    ci: bool,
+    base: Base,
+    removals: Collection[str] = (),
+) -> Plan:
+    """Decide what accepting this run means. Writes nothing.
+
+    Args:
+        agents: only these classes; all that ran by default. A class that the settings no longer hold is given up.
+        reason: for the reviewer, at least 20 characters.
+        base: the commit whose anchors the approvals depart from.
+        removals: ids of marked tests that were deleted on purpose (for eval sets the missing line says so).
+
+    Raises:
+        NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above ``max``.
+        UsageError: the reason is too short, or a class is unknown.
+        GitError: no repository, or no base commit.
+    """
+    _check_words(reason, ci)
+    if repo is None:
+        raise GitError(
+            "no-git-repository", "the project is in no git repository", mend="git init, and commit the project"
+        )
+    if base.rev is None:
+        raise GitError("no-base", base.problem or "no base commit was found", mend=FETCH_DEPTH)
+    _check_run(run, settings)
+    head = repo.head()
+    now = int(datetime(today.year, today.month, today.day, tzinfo=UTC).timestamp())
+    verdict = evaluate(replace(run, base=base, head=head), repo, settings, today=today, now=now)
+    _check_session(verdict)
+    base_tree = read_tree(repo, base.rev, settings, "the base commit", is_history=True)
+    head_tree = read_tree(repo, str(head.rev), settings, "HEAD")
+    chosen = _choose(agents, run, base_tree, head_tree)
+    author = _Author(repo, settings, base, reason, requested_by, today)
+    budget, budget_approvals = _plan_budget(base_tree, head_tree, author)
+    results = {result.agent: result for result in verdict.classes}
+    planned, unchanged = [], []
+    for agent in chosen:
+        if agent not in run.agents:
+            planned.append(_plan_removal(agent, base_tree, author))
+            continue
+        _check_class(results[agent], removals)
+        plan = _plan_class(agent, run, results[agent], base_tree, budget.limits_for(agent), budget, author)
+        committed = head_tree.anchors.get(agent)
+        written = read_file(settings.baselines / f"{agent}.json")
+        same = plan.anchor is not None and written == write_baseline(plan.anchor, stats_of(plan.anchor))
+        covered = results[agent].verdict in ("pass", "approved")
+        if same and covered and committed and plan.anchor and committed.digest == plan.anchor.digest:
+            unchanged.append(agent)
+        else:
+            planned.append(plan)
+    return Plan(tuple(planned), budget_approvals, tuple(unchanged), base, verdict)
+
+
+def accept(
+    run: Run,
+    repo: Repository | None,
+    settings: Settings,
+    *,
+    agents: Sequence[str] = (),
+    reason: str,
+    requested_by: str,
+    today: date,
+    ci: bool,
+    base: Base,
+    removals: Collection[str] = (),
+) -> Accepted:
+    """Plan and carry out at once; raises as ``plan_accept`` and ``carry_out`` do."""
+    plan = plan_accept(
+        run,
+        repo,
+        settings,
+        agents=agents,
+        reason=reason,
+        requested_by=requested_by,
+        today=today,
+        ci=ci,
+        base=base,
+        removals=removals,
+    )
+    return carry_out(plan, settings)
+
+
+def carry_out(plan: Plan, settings: Settings) -> Accepted:
+    """Write what was planned, each file in one step, a class's anchor last.
+
+    Raises:
+        StorageError: naming the file; what stood there is whole.
+    """
+    folder = folder_of(settings)
+    written: list[str] = []
+    removed: list[str] = []
+
+    def write(name: str, data: bytes) -> None:
+        write_atomically(settings.baselines / name, data)
+        written.append(f"{folder}/{name}")
+
+    def remove(name: str) -> None:
+        path = settings.baselines / name
+        if path.is_symlink() or path.exists():
+            try:
+                path.unlink()
+            except OSError as error:
+                raise StorageError(
+                    "cannot-write",
+                    f"could not be removed: {error.strerror}",
+                    where=f"{folder}/{name}",
+                    mend="mend the permissions, then run the same command again",
+                ) from None
+            sync_folder(path.parent)
+            removed.append(f"{folder}/{name}")
+
+    for approval in plan.budget:
+        write(f"approvals/{path_name(approval.path)}", write_approval(approval))
+    for planned in plan.classes:
+        if planned.sites is not None:
+            write(f"{planned.agent}.sites.json", write_sites(planned.sites))
+        if planned.approval is not None:
+            write(f"approvals/{path_name(planned.approval.path)}", write_approval(planned.approval))
+        if planned.anchor is not None:
+            write(f"{planned.agent}.json", write_baseline(planned.anchor, stats_of(planned.anchor)))
+        else:
+            remove(f"{planned.agent}.json")
+            remove(f"{planned.agent}.sites.json")
+        for name in planned.superseded:
+            remove(f"approvals/{name}")
+    return Accepted(tuple(written), tuple(removed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Author:
+    """Who asks, when and why; makes approvals and knows which of them this branch has made before."""
+
+    repo: Repository
+    settings: Settings
+    base: Base
+    reason: str
+    requested_by: str
+    today: date
+
+    def approval(
+        self,
+        kind: str,
+        subject: str,
+        origin: str | None,
+        changes: Sequence[Change],
+        *,
+        to: str | None = None,
+        evalset: str | None = None,
+        ceilings: dict[str, int] | None = None,
+    ) -> Approval:
+        made = Approval(
+            path="",
+            kind=kind,
+            subject=subject,
+            from_digest=origin,
+            to_digest=to,
+            evalset=evalset,
+            ceilings=ceilings or {},
+            changes=tuple(changes),
+            reason=self.reason.strip(),
+            requested_by=self.requested_by,
+            requested_on=self.today.isoformat(),
+            nonce=secrets.token_hex(8),
+        )
+        taken, again = self.on_base(), 1
+        while approval_name(made, again) in taken:
+            again += 1
+        return replace(made, path=f"{folder_of(self.settings)}/approvals/{approval_name(made, again)}")
+
+    def on_base(self) -> Collection[str]:
+        return self.repo.list(str(self.base.rev), f"{folder_of(self.settings)}/approvals")
+
+    def superseded(self, subject: str, kept: str | None) -> tuple[str, ...]:
+        """Approvals of a class in the work tree that the base does not hold, except the one that is written now."""
+        folder, on_base = self.settings.baselines / "approvals", self.on_base()
+        names = []
+        for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+            if path.name not in on_base and path.name != kept and self._is_of(path, subject):
+                names.append(path.name)
+        return tuple(names)
+
+    @staticmethod
+    def _is_of(path: Path, subject: str) -> bool:
+        with contextlib.suppress(IntegrityError):
+            approval = parse_approval(read_file(path) or b"", path.name)
+            return approval.kind == "baseline" and approval.subject == subject
+        return False  # one that cannot be read is left for its owner; evaluate reports it once committed
+
+
+def _check_words(reason: str, ci: bool) -> None:
+    if ci:
+        raise NotAccepted(
+            "accept-in-ci",
+            "a run is not accepted in CI: a build must not approve itself",
+            mend="run `fanout-baseline accept` on your machine, with the report that CI kept",
+        )
+    words = reason.strip()
+    if len(words) < REASON_LENGTH:
+        raise UsageError(
+            "reason-too-short",
+            f"the reason has {len(words)} characters; the reviewer needs at least {REASON_LENGTH}",
+            mend='--reason "Why this growth is worth its cost"',
+        )
+    if len(words) > _LONGEST_REASON:
+        raise UsageError(
+            "reason-too-long",
+            f"the reason has {len(words)} characters; at most {_LONGEST_REASON} are kept",
+            mend="shorten it, and link to the rest",
+        )
+
+
+def _check_run(run: Run, settings: Settings) -> None:
+    whole = "run `pytest --fanout-budget` on the whole class, then accept again"
+    if run.session.shard:
+        raise NotAccepted("accept-shard", f"the report is of shard {run.session.shard} only", mend=whole)
+    if run.session.partial:
+        raise NotAccepted("accept-partial", "the report is of a partial run: tasks were left out", mend=whole)
+    changed = changed_inputs(dict(run.inputs), current_inputs(settings))
+    if changed:
+        raise NotAccepted(
+            "inputs-changed",
+            f"the report is of another tree: {', '.join(changed[:5])} differ{'s' if len(changed) == 1 else ''} now",
+            mend="run `pytest --fanout-budget` again (or merge the main branch first, for a report of CI)",
+        )
+
+
+def _check_session(verdict: Verdict) -> None:
+    for problem in verdict.problems:
+        if problem.verdict != "notice" and OUTCOMES[problem.verdict] == "not_measured":
+            raise NotAccepted(
+                "not-measured",
+                f"the run cannot be accepted, its verdict is {problem.verdict}: {problem.text}",
+                mend="mend that first, then run `pytest --fanout-budget` again",
+            )
+
+
+def _check_class(result: ClassResult, removals: Collection[str]) -> None:
+    allowed = {"tasks-removed"}
+    if result.missing and set(result.missing) <= set(removals):
+        allowed.add("tasks-missing")
+    for problem in result.problems:
+        if (
+            OUTCOMES[problem.verdict] == "not_measured"
+            and problem.verdict != "no-baseline"
+            and problem.slug not in allowed
+        ):
+            raise NotAccepted(
+                "not-measured",
+                f"{result.agent} cannot be accepted, its verdict is {worst(p.verdict for p in result.problems)}: "
+                f"{problem.text}",
+                mend="mend that first, then run `pytest --fanout-budget` again",
+            )
+        if problem.slug == "over-max":
+            raise NotAccepted(
+                "accept-over-max",
+                f"{problem.text}",
+                mend="bring it back, or raise the maximum in budget.toml and have that approved first",
+            )
+
+
+def _choose(agents: Sequence[str], run: Run, base: Tree, head: Tree) -> tuple[str, ...]:
+    known = {*run.agents, *base.anchors, *head.anchors}
+    for agent in agents:
+        if agent not in known:
+            raise UsageError(
+                "unknown-agent",
+                f"{agent!r} is no agent class of this report or of the baselines; known: {', '.join(sorted(known))}",
+                mend="use one of these with --agent",
+            )
+    return tuple(dict.fromkeys(agents)) if agents else tuple(sorted(run.agents))
+
+
+def _plan_class(
+    agent: str,
+    run: Run,
+    result: ClassResult,
+    base: Tree,
+    limits: Sequence[Limit],
+    budget: Budget,
+    author: _Author,
+) -> PlannedClass:
+    anchor, origin = build_baseline(run, agent), base.anchors.get(agent)
+    table = table_of_baseline(anchor)
+    values = gated_values((table,) if origin is None else (table, table.only(origin.tasks)), limits)
+    if origin is None:
+        changes = [Change("class_added", agent)]
+        changes += [Change("metric", name, "all", None, value) for name, value in sorted(values.items())]
+    else:
+        changes = list(loosening(origin, anchor, limits))
+        if any(change.name == "pass.share" for change in changes):
+            raise NotAccepted(
+                "pass-share-fell",
+                f"the anchor of {agent} would be lowered by a run in which fewer trials pass "
+                f"({changes[0].old} -> {changes[0].new})",
+                mend="mend what fails first: an anchor goes down only when the work is still done",
+            )
+    if changes:
+        added = set(anchor.tasks) - set(origin.tasks if origin else anchor.tasks)
+        changes += [Change("task_added", task) for task in sorted(added)]
+        changes += drift(base.approvals, agent, anchor, limits, budget.judge_for(agent), author.today)
+    approval = None
+    if changes:
+        ceilings = {limit.name: ceiling(limit, values[limit.name]) for limit in limits if limit.name in values}
+        approval = author.approval(
+            "baseline",
+            agent,
+            origin.digest if origin else None,
+            changes,
+            evalset=anchor.evalset,
+            ceilings=ceilings,
+        )
+    return PlannedClass(
+        agent=agent,
+        result=result,
+        anchor=anchor,
+        sites=site_stats(run.tasks, agent),
+        approval=approval,
+        changes=tuple(changes),
+        draw=max((task.draw for task in run.tasks if task.agent == agent), default=1),
+        superseded=author.superseded(agent, path_name(approval.path) if approval else None),
+    )
+
+
+def _plan_removal(agent: str, base: Tree, author: _Author) -> PlannedClass:
+    origin, approval, changes = base.anchors.get(agent), None, (Change("class_removed", agent),)
+    if origin is not None:
+        approval = author.approval("baseline", agent, origin.digest, changes)
+    kept = path_name(approval.path) if approval else None
+    return PlannedClass(agent, None, None, None, approval, changes, 1, author.superseded(agent, kept))
+
+
+def _plan_budget(base: Tree, head: Tree, author: _Author) -> tuple[Budget, tuple[Approval, ...]]:
+    """The budget that will hold, and the approvals that the work tree's budget.toml and fleet.toml still need."""
+    new, _ = split_spent(head.approvals, base.approvals)
+    wanted, approvals = work_tree_budget(author.settings), []
+    budget, changes = stricter(base.budget, wanted), looser(base.budget, wanted)
+    if changes:
+        budget = wanted
+        if not find_budget_permit("budget", new, base.budget.digest, wanted.digest, author.today).approval:
+            approvals.append(author.approval("budget", "budget", base.budget.digest, changes, to=wanted.digest))
+    data = read_file(author.settings.baselines / "fleet.toml")
+    fleet = None if data is None else toml_digest(load_toml(data, f"{folder_of(author.settings)}/fleet.toml"))
+    if base.fleet is not None and fleet != base.fleet:
+        if not find_budget_permit("fleet", new, base.fleet, fleet, author.today).approval:
+            change = Change("budget", "fleet.toml", None, base.fleet, fleet)
+            approvals.append(author.approval("budget", "fleet", base.fleet, (change,), to=fleet))
+    return budget, tuple(approvals)

@@ -1,0 +1,403 @@
+"""The verdict on one agent class: its run beside the base's anchor, HEAD's anchor and the approvals of HEAD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from pytest_fanout.gate.completeness import Measured, measure
+from pytest_fanout.gate.loosening import drift, drift_words, gated_values, loosening
+from pytest_fanout.gate.notices import notices_of
+from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
+from pytest_fanout.judge import TrialTable, compare, table_of_baseline
+from pytest_fanout.judge.limits import limit_value
+from pytest_fanout.judge.movers import top_movers
+from pytest_fanout.records import (
+    MEASURED,
+    VERDICTS,
+    Approval,
+    Baseline,
+    Budget,
+    ClassResult,
+    Limit,
+    MetricResult,
+    Problem,
+    Run,
+    TaskRun,
+)
+
+#: A waiver lifts these, and nothing worse.
+WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
+
+#: Verdicts that only the whole class can have: a shard says `shard` instead.
+_OF_THE_WHOLE = frozenset(
+    {"pass", "approved", "waived", "regressed", "inconclusive", "unapproved", "mismatch", "no-baseline"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What every class is judged on: the run, the two commits, and the day."""
+
+    run: Run
+    budget: Budget
+    new_approvals: tuple[Approval, ...]
+    spent_approvals: tuple[Approval, ...]
+    today: date
+    now: int
+    between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """The worst of some verdicts, ``pass`` of none."""
+    return min(verdicts, key=VERDICTS.index, default="pass")
+
+
+def judge_class(agent: str, base: Baseline | None, head: Baseline | None, grounds: Grounds) -> ClassResult:
+    """Everything that is to say of one class. ``base`` and ``head`` are the anchors of the two commits."""
+    run, limits = grounds.run, grounds.budget.limits_for(agent)
+    measured = measure(run, agent, base, head, limits)
+    problems = list(measured.problems)
+    permit, needs_permit = _permit(agent, base, head, measured, limits, grounds)
+    covering = permit.approval if needs_permit else None
+    problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
+    metrics = _metrics(base, head, measured, limits, covering)
+    problems += _of_metrics(agent, metrics, limits, base or head, measured, covering)
+    if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
+        early = find_permit(
+            agent,
+            grounds.new_approvals,
+            grounds.spent_approvals,
+            base.digest,
+            Target(run.evalsets.get(agent), gated_values((measured.table,), limits)),
+            grounds.today,
+            tuple,
+        )
+        if early.approval:
+            problems.append(
+                Problem(
+                    "anchor-not-committed",
+                    f"{agent}: {early.approval.path} is committed and the anchor that it allows is not; "
+                    f"mend: git add the anchor of {agent} and commit it",
+                    "regressed",
+                    agent,
+                )
+            )
+    return _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
+
+
+def _permit(
+    agent: str,
+    base: Baseline | None,
+    head: Baseline | None,
+    measured: Measured,
+    limits: Sequence[Limit],
+    grounds: Grounds,
+) -> tuple[Permit, bool]:
+    """The approval of the step from base to HEAD, and whether that step needs one."""
+    new = grounds.new_approvals
+    if head is None:
+        if base is None or agent in grounds.run.agents:
+            return Permit(None), False
+        # a class that is given up: only an approval without any ceiling says so
+        target = Target(None, {})
+        new = tuple(approval for approval in new if not approval.ceilings)
+    else:
+        if base is not None and (base.digest == head.digest or not loosening(base, head, limits)):
+            return Permit(None), False
+        target = _target(agent, base, head, measured, limits, grounds.run)
+
+    def between() -> list[tuple[Baseline, Target]]:
+        return [
+            (anchor, Target(anchor.evalset, gated_values((table_of_baseline(anchor),), limits)))
+            for anchor in grounds.between(agent)
+        ]
+
+    origin = base.digest if base else None
+    return (
+        find_permit(agent, new, grounds.spent_approvals, origin, target, grounds.today, between),
+        True,
+    )
+
+
+def _target(
+    agent: str, base: Baseline | None, head: Baseline, measured: Measured, limits: Sequence[Limit], run: Run
+) -> Target:
+    table = table_of_baseline(head)
+    tables = [table]
+    if base is not None:
+        tables.append(table.only(base.tasks))
+    # an anchor that was accepted for another eval set than the present one is not covered either
+    evalset = run.evalsets.get(agent, head.evalset) if agent in run.evalsets else head.evalset
+    return Target(evalset, gated_values(tables, limits))
+
+
+def _of_anchors(
+    agent: str,
+    base: Baseline | None,
+    head: Baseline | None,
+    measured: Measured,
+    permit: Permit,
+    needs_permit: bool,
+    run: Run,
+) -> list[Problem]:
+    problems = []
+    accept = f'fanout-baseline accept --agent {agent} --reason "…"'
+    if head is None and base is None:
+        problems.append(
+            Problem(
+                "no-baseline",
+                f"{agent}: HEAD holds no anchor for this class; mend: {accept}, then commit baselines/",
+                "no-baseline",
+                agent,
+            )
+        )
+    elif head is None and not needs_permit:
+        problems.append(
+            Problem(
+                "anchor-removed",
+                f"{agent}: the base commit holds an anchor and HEAD does not; mend: bring it back with git checkout",
+                "unapproved",
+                agent,
+            )
+        )
+    if needs_permit and permit.approval is None:
+        what = "its first anchor" if base is None else "the removal of its anchor" if head is None else "its anchor"
+        verb = "got looser" if base is not None and head is not None else "is committed"
+        problems.append(
+            Problem(
+                "unapproved",
+                f"{agent}: {what} {verb} without an approval that covers it ({permit.why}); mend: {accept}",
+                "unapproved",
+                agent,
+            )
+        )
+    if head is not None and (base is None or base.digest != head.digest) and run.mode == "replay":
+        problems += _mismatch(agent, head, measured, run, accept)
+    return problems
+
+
+def _mismatch(agent: str, head: Baseline, measured: Measured, run: Run, accept: str) -> list[Problem]:
+    """A committed anchor that is new has to be what its own recordings give."""
+    other: list[str] = []
+    by_recording = {
+        (task.task, task.recording): task for task in run.tasks if task.agent == agent and task.status in MEASURED
+    }
+    for name, entry in head.tasks.items():
+        if name not in measured.table.statuses:
+            continue
+        for index, fact in enumerate(entry.trials):
+            trial = by_recording.get((name, fact.recording))
+            if trial is None or not _reproduces(trial, {key: row[index] for key, row in entry.samples.items()}):
+                other.append(f"{name} (trial {index + 1})")
+    if not other:
+        return []
+    shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
+    return [
+        Problem(
+            "mismatch",
+            f"{agent}: the recordings that the committed anchor names do not give its numbers, or are gone: {shown}; "
+            f"mend: {accept}",
+            "mismatch",
+            agent,
+        )
+    ]
+
+
+def _reproduces(trial: TaskRun, samples: dict[str, int | None]) -> bool:
+    names = set(samples) | {name for name in trial.samples if "[" in name}
+    return all(
+        trial.samples.get(name, 0 if "[" in name else None) == samples.get(name, 0 if "[" in name else None)
+        for name in names
+    )
+
+
+def _metrics(
+    base: Baseline | None,
+    head: Baseline | None,
+    measured: Measured,
+    limits: Sequence[Limit],
+    covering: Approval | None,
+) -> tuple[MetricResult, ...]:
+    """All tasks, then the tasks shared with the anchor where those differ; bounds of base and of a tighter HEAD."""
+    if not measured.table.statuses:
+        return ()
+    anchor = base or head
+    if anchor is None:
+        return compare(None, measured.table, limits)
+    results: list[MetricResult] = []
+    table = table_of_baseline(anchor)
+    common = set(table.statuses) & set(measured.table.statuses)
+    if not measured.partial:
+        results += compare(table, measured.table, limits)
+    if measured.partial or common != set(table.statuses) or common != set(measured.table.statuses):
+        if common:
+            results += compare(table.only(common), measured.table.only(common), limits, scope="common")
+        elif measured.partial:
+            results += compare(None, measured.table, limits)
+    if head is not None and base is not None and head.digest != base.digest and covering is None:
+        results = _tightened(results, table_of_baseline(head), measured, limits)
+    if covering is not None:
+        results = [
+            replace(metric, ceiling=covering.ceilings.get(metric.name)) if metric.gated else metric
+            for metric in results
+        ]
+    return tuple(results)
+
+
+def _tightened(
+    results: list[MetricResult], head: TrialTable, measured: Measured, limits: Sequence[Limit]
+) -> list[MetricResult]:
+    """HEAD's own anchor bounds the run as well, where it is the tighter one."""
+    common = set(head.statuses) & set(measured.table.statuses)
+    scopes = {
+        "all": {metric.name: metric for metric in compare(head, measured.table, limits)},
+        "common": {metric.name: metric for metric in compare(head.only(common), measured.table.only(common), limits)},
+    }
+    out = []
+    for metric in results:
+        other = scopes[metric.scope].get(metric.name)
+        if other is not None and other.limit is not None and (metric.limit is None or other.limit < metric.limit):
+            metric = replace(metric, limit=other.limit, over=metric.over or other.over)
+        out.append(metric)
+    return out
+
+
+def _of_metrics(
+    agent: str,
+    metrics: Sequence[MetricResult],
+    limits: Sequence[Limit],
+    anchor: Baseline | None,
+    measured: Measured,
+    covering: Approval | None,
+) -> list[Problem]:
+    problems = []
+    maxima = {limit.name: limit.max for limit in limits}
+    for metric in metrics:
+        if not metric.gated:
+            continue
+        where = f"{agent}: {metric.name}" + (" of the common tasks" if metric.scope == "common" else "")
+        top = maxima.get(metric.name)
+        if metric.run is None:
+            problems.append(
+                Problem(
+                    "value-unknown",
+                    f"{where} of this run is not known; mend: let the client ask for usage",
+                    "invalid",
+                    agent,
+                )
+            )
+        elif top is not None and metric.run > top:
+            problems.append(
+                Problem(
+                    "over-max",
+                    f"{where} is {metric.run}, above the maximum {top} of budget.toml, "
+                    "which no approval and no waiver lifts",
+                    "regressed",
+                    agent,
+                )
+            )
+        elif anchor is not None and metric.base is None and (top is None or _is_relative(limits, metric.name)):
+            problems.append(
+                Problem(
+                    "value-unknown",
+                    f"{where} is not known in the anchor; mend: record the class anew and accept it",
+                    "invalid",
+                    agent,
+                )
+            )
+        elif covering is not None:
+            if metric.ceiling is None or metric.run > metric.ceiling:
+                problems.append(
+                    Problem(
+                        "over-ceiling",
+                        f"{where} is {metric.run}, above the ceiling {metric.ceiling} of {covering.path}",
+                        "regressed",
+                        agent,
+                    )
+                )
+        elif metric.over:
+            problems.append(
+                Problem(
+                    "over-limit",
+                    f"{where} {'unknown' if metric.base is None else metric.base} -> {metric.run} "
+                    f"(limit {metric.limit})",
+                    "regressed",
+                    agent,
+                )
+            )
+    return problems
+
+
+def _is_relative(limits: Sequence[Limit], name: str) -> bool:
+    return any(limit.name == name and limit_value(replace(limit, max=None), 1) is not None for limit in limits)
+
+
+def _result(
+    agent: str,
+    base: Baseline | None,
+    head: Baseline | None,
+    measured: Measured,
+    metrics: tuple[MetricResult, ...],
+    problems: list[Problem],
+    permit: Permit,
+    needs_permit: bool,
+    grounds: Grounds,
+) -> ClassResult:
+    run, anchor = grounds.run, base or head
+    verdict = worst(problem.verdict for problem in problems if problem.verdict in VERDICTS)
+    notices = [problem for problem in problems if problem.verdict not in VERDICTS]
+    approval = permit.approval.path if permit.approval and needs_permit else None
+    why = permit.why if needs_permit else None
+    if verdict == "pass" and approval:
+        verdict = "approved"
+    waiver = waiver_in_force((*grounds.new_approvals, *grounds.spent_approvals), agent, grounds.now)
+    if waiver and verdict in WAIVABLE:
+        hard = any(problem.slug == "over-max" for problem in problems)
+        capped = any(task.agent == agent and task.status == "capped" for task in run.tasks)
+        if hard or capped:
+            why = f"{waiver.path} is a waiver, and a cap or a maximum still holds"
+        else:
+            verdict, approval, why = "waived", waiver.path, None
+    if run.session.shard and verdict in _OF_THE_WHOLE:
+        verdict = "shard"
+    table = table_of_baseline(anchor) if anchor else None
+    rules = grounds.budget.judge_for(agent)
+    notices += notices_of(run, agent, measured, table, head or base, metrics, rules, grounds.now)
+    if head is not None:
+        approvals = (*grounds.new_approvals, *grounds.spent_approvals)
+        limits = grounds.budget.limits_for(agent)
+        notices += [
+            Problem("drift", f"{agent}: {drift_words(change, rules)}", "notice", agent)
+            for change in drift(approvals, agent, head, limits, rules, grounds.today)
+        ]
+    return ClassResult(
+        agent=agent,
+        verdict=verdict,
+        draw=measured.draw,
+        metrics=metrics,
+        problems=tuple(problem for problem in problems if problem.verdict in VERDICTS),
+        tasks_expected=len(measured.expected),
+        tasks_ran=len(measured.table.statuses),
+        trials=measured.table.trials,
+        pass_share=measured.table.pass_share,
+        pass_share_base=table.pass_share if table else (0, 0),
+        top=top_movers(table, measured.table) if table else (),
+        stale=measured.stale,
+        missing=measured.missing,
+        new=measured.new,
+        removed=tuple(
+            sorted(
+                {
+                    *measured.removed,
+                    *(set(base.tasks if base else ()) - set(measured.table.statuses) - measured.expected),
+                }
+            )
+        ),
+        approval=approval,
+        approval_why=why,
+        notices=tuple(notices),
+        baseline_base=base.digest if base else None,
+        baseline_head=head.digest if head else None,
+    )

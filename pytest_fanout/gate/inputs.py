@@ -1,0 +1,71 @@
+"""Digests of what a run depends on, so that a report is never taken for one of another tree."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from pytest_fanout.config import Settings
+from pytest_fanout.errors import ConfigError
+from pytest_fanout.store.budget import load_toml, toml_digest
+
+
+def current_inputs(settings: Settings) -> dict[str, str]:
+    """Name -> digest of eval sets, recordings, budget and fleet as they stand in the work tree now.
+
+    The session stores it in ``Run.inputs`` when the run has ended (recording changes it); ``accept`` and ``verify``
+    compare. Line endings do not change a digest. Names: ``evalset:<agent>``, ``recordings:<agent>``, ``budget``, ``fleet``.
+    """
+    inputs = {name: _toml(settings.baselines / f"{name}.toml") for name in ("budget", "fleet")}
+    for name, agent in settings.agents.items():
+        inputs[f"evalset:{name}"] = _file(agent.evalset)
+    folders = {path.name for path in settings.recordings.iterdir()} if settings.recordings.is_dir() else set()
+    for name in sorted(folders | set(settings.agents)):
+        if (settings.recordings / name).is_dir() or name in settings.agents:
+            inputs[f"recordings:{name}"] = _folder(settings.recordings / name)
+    return inputs
+
+
+def changed_inputs(measured: dict[str, str], now: dict[str, str]) -> tuple[str, ...]:
+    """Names whose digest is another one now, in words."""
+    names = [name for name in sorted(now.keys() | measured.keys()) if now.get(name) != measured.get(name)]
+    return tuple(_words(name) for name in names)
+
+
+def _words(name: str) -> str:
+    kind, _, agent = name.partition(":")
+    return {
+        "evalset": f"the eval set of {agent}",
+        "recordings": f"the recordings of {agent}",
+        "budget": "budget.toml",
+        "fleet": "fleet.toml",
+    }.get(kind, name)
+
+
+def _sha(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
+
+
+def _file(path: Path) -> str:
+    try:
+        return _sha(path.read_bytes())
+    except OSError:
+        return "none"
+
+
+def _toml(path: Path) -> str:
+    try:
+        return toml_digest(load_toml(path.read_bytes(), path.name))
+    except OSError:
+        return "none"
+    except ConfigError:
+        return _file(path)
+
+
+def _folder(folder: Path) -> str:
+    whole = hashlib.sha256()
+    # names that begin with a dot are temporary files of an interrupted write
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    for path in sorted(paths, key=lambda path: path.relative_to(folder).as_posix()):
+        whole.update(f"{path.relative_to(folder).as_posix()}\0{_file(path)}\n".encode("utf-8", "surrogateescape"))
+    return "sha256:" + whole.hexdigest()

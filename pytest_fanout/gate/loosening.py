@@ -1,0 +1,111 @@
+"""In which ways one anchor is looser than another: what a reviewer has to approve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from fractions import Fraction
+
+from pytest_fanout.gate.permits import Target
+from pytest_fanout.judge import TrialTable, table_of_baseline, value_of
+from pytest_fanout.judge.limits import percent
+from pytest_fanout.records import Approval, Baseline, Change, JudgeRules, Limit
+from pytest_fanout.store.approvals import day_of
+
+
+def loosening(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[Change, ...]:
+    """Every gated number that got worse, on all tasks and on the common ones; tasks removed and redefined."""
+    old, new = table_of_baseline(base), table_of_baseline(head)
+    common = set(base.tasks) & set(head.tasks)
+    changes = list(metric_changes(old, new, limits, "all"))
+    if common != set(base.tasks) or common != set(head.tasks):
+        changes += metric_changes(old.only(common), new.only(common), limits, "common")
+    changes += [Change("task_removed", task) for task in sorted(set(base.tasks) - common)]
+    changes += [
+        Change("task_redefined", task)
+        for task in sorted(common)
+        if base.tasks[task].definition != head.tasks[task].definition
+    ]
+    if not changes and lowered(base, head, limits) and pass_share_fell(old, new):
+        changes.append(Change("metric", "pass.share", "all", _share(old), _share(new)))
+    return tuple(changes)
+
+
+def metric_changes(old: TrialTable, new: TrialTable, limits: Sequence[Limit], scope: str) -> list[Change]:
+    """Gated values that are larger in ``new``, or no longer known."""
+    out = []
+    for limit in limits:
+        before, after = (value_of(table, limit.metric, limit.statistic, unknown="high") for table in (old, new))
+        if before is not None and (after is None or after > before):
+            out.append(Change("metric", limit.name, scope, before, after))
+    return out
+
+
+def lowered(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[str, ...]:
+    """Names of gated metrics whose value is smaller in ``head``."""
+    old, new = table_of_baseline(base), table_of_baseline(head)
+    names = []
+    for limit in limits:
+        before, after = (value_of(table, limit.metric, limit.statistic, unknown="high") for table in (old, new))
+        if before is not None and after is not None and after < before:
+            names.append(limit.name)
+    return tuple(names)
+
+
+def pass_share_fell(base: TrialTable, head: TrialTable) -> bool:
+    """Whether a smaller part of the trials passes."""
+    passed_base, trials_base = base.pass_share
+    passed, trials = head.pass_share
+    return bool(trials and trials_base) and Fraction(passed, trials) < Fraction(passed_base, trials_base)
+
+
+def _share(table: TrialTable) -> str:
+    passed, trials = table.pass_share
+    return f"{passed}/{trials}"
+
+
+def target_of(anchor: Baseline, limits: Sequence[Limit], common: set[str] | None = None) -> Target:
+    """The raw gated values that an approval's ceilings have to reach: the larger of all and of the common tasks."""
+    table = table_of_baseline(anchor)
+    return Target(anchor.evalset, gated_values((table, table.only(common)) if common else (table,), limits))
+
+
+def gated_values(tables: Sequence[TrialTable], limits: Sequence[Limit]) -> dict[str, int]:
+    """For each limit the largest value among the tables; a value that is not known is left out."""
+    values: dict[str, int] = {}
+    for limit in limits:
+        known = [value_of(table, limit.metric, limit.statistic, unknown="high") for table in tables]
+        numbers = [value for value in known if value is not None]
+        if numbers:
+            values[limit.name] = max(numbers)
+    return values
+
+
+def drift(
+    approvals: Sequence[Approval], agent: str, anchor: Baseline, limits: Sequence[Limit], rules: JudgeRules, today: date
+) -> tuple[Change, ...]:
+    """Gated metrics that grew by more than the drift budget over all approvals within its window, old value to new."""
+    oldest: dict[str, int] = {}
+    for approval in sorted(approvals, key=lambda approval: approval.requested_on):
+        day = day_of(approval)
+        if approval.kind != "baseline" or approval.subject != agent or day is None:
+            continue
+        if not 0 <= (today - day).days <= rules.drift_days:
+            continue
+        for change in approval.changes:
+            if change.what == "metric" and change.scope != "common" and isinstance(change.old, int):
+                oldest.setdefault(change.name, change.old)
+    values = target_of(anchor, limits).values
+    return tuple(
+        Change("drift", name, "all", old, values[name])
+        for name, old in oldest.items()
+        if name in values and values[name] > old * (1 + rules.drift)
+    )
+
+
+def drift_words(change: Change, rules: JudgeRules) -> str:
+    """One line for the reviewer."""
+    return (
+        f"{change.name} grew {change.old} -> {change.new} over the approvals of {rules.drift_days} days, "
+        f"more than {percent(rules.drift)}"
+    )

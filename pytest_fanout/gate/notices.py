@@ -1,0 +1,114 @@
+"""What the reader of a class's verdict should know although it decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+
+from pytest_fanout.gate.completeness import Measured
+from pytest_fanout.gate.loosening import pass_share_fell
+from pytest_fanout.judge import TrialTable
+from pytest_fanout.judge.comparison import tasks_needed
+from pytest_fanout.judge.distribution import mean
+from pytest_fanout.records import MEASURED, Baseline, JudgeRules, MetricResult, Problem, Run
+
+FEW_TRIALS = 5
+#: A fall of mean fanout by this part, with fewer trials passing, looks like work left undone.
+SUSPICIOUS_FALL = Fraction(20, 100)
+
+
+def notices_of(
+    run: Run,
+    agent: str,
+    measured: Measured,
+    base_table: TrialTable | None,
+    anchor: Baseline | None,
+    metrics: Sequence[MetricResult],
+    rules: JudgeRules,
+    now: int,
+) -> Iterator[Problem]:
+    """Notices of one class; each has the verdict ``notice``."""
+
+    def notice(slug: str, text: str) -> Problem:
+        return Problem(slug, f"{agent}: {text}", "notice", agent)
+
+    if measured.draw in ("new", "mixed"):
+        yield notice(
+            "noise-not-considered",
+            "a new draw was compared by its raw numbers; an unchanged agent alone moves them by 20 to 40 %",
+        )
+    if measured.partial:
+        yield notice(
+            "partial-run",
+            f"partial {len(measured.table.statuses)}/{len(measured.expected)}: only the tasks that ran were judged",
+        )
+    tasks = len(measured.table.statuses)
+    few = [
+        metric.name
+        for metric in metrics
+        if metric.gated and metric.scope == "all" and tasks < tasks_needed(metric.name.split(".", 1)[1])
+    ]
+    if few and tasks:
+        yield notice("few-tasks", f"with {tasks} tasks {', '.join(few)} is simply the largest value, not a percentile")
+    if anchor is not None:
+        fewest = min(len(task.trials) for task in anchor.tasks.values())
+        if fewest < FEW_TRIALS:
+            yield notice("few-trials", f"the anchor holds tasks with only {fewest} of {FEW_TRIALS} trials")
+        yield from _of_age(notice_of=notice, anchor=anchor, rules=rules, now=now)
+        yield from _of_models(notice_of=notice, run=run, agent=agent, anchor=anchor)
+    if base_table is not None and _is_suspicious(base_table, measured.table):
+        yield notice(
+            "suspicious-drop",
+            "fanout fell together with the part of trials that pass "
+            f"({_share(base_table)} -> {_share(measured.table)}): the agent may be doing less than its work",
+        )
+    draws = max((task.draw for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
+    if draws > 2 and measured.draw in ("new", "mixed"):
+        yield notice("redrawn", f"some trials are on their draw {draws}: recording until green is not evidence")
+
+
+def _of_age(
+    notice_of: Callable[[str, str], Problem], anchor: Baseline, rules: JudgeRules, now: int
+) -> Iterator[Problem]:
+    begun = [trial.begun_at for task in anchor.tasks.values() for trial in task.trials if trial.begun_at is not None]
+    if rules.max_age_days is not None and begun:
+        days = (now - min(begun)) // 86_400
+        if days > rules.max_age_days:
+            yield notice_of("anchor-old", f"the anchor was recorded {days} days ago, more than {rules.max_age_days}")
+
+
+def _of_models(notice_of: Callable[[str, str], Problem], run: Run, agent: str, anchor: Baseline) -> Iterator[Problem]:
+    """A model that is served under the same requested name as before, and is another one."""
+    before = _served(
+        (trial.models_requested, trial.models_served) for task in anchor.tasks.values() for trial in task.trials
+    )
+    after = _served((task.models_requested, task.models_served) for task in run.tasks if task.agent == agent)
+    for requested in sorted(before.keys() & after.keys()):
+        fresh = after[requested] - before[requested]
+        if fresh and before[requested]:
+            yield notice_of(
+                "model-changed",
+                f"{requested} was served by {', '.join(sorted(before[requested]))} when the anchor was recorded, "
+                f"and now by {', '.join(sorted(fresh))}",
+            )
+
+
+def _served(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, set[str]]:
+    """Requested name -> names served, from trials that asked for one model only: there the pairing is certain."""
+    out: dict[str, set[str]] = {}
+    for requested, served in pairs:
+        if len(requested) == 1:
+            out.setdefault(requested[0], set()).update(served)
+    return out
+
+
+def _is_suspicious(base: TrialTable, run: TrialTable) -> bool:
+    before, after = mean(base.column("fanout")), mean(run.column("fanout"))
+    if before is None or after is None or not pass_share_fell(base, run):
+        return False
+    return after < before * (1 - SUSPICIOUS_FALL)
+
+
+def _share(table: TrialTable) -> str:
+    passed, trials = table.pass_share
+    return f"{passed}/{trials}"

@@ -1,0 +1,160 @@
+"""What a commit holds of the baselines folder: anchors, budget, approvals. Committed blobs, never the work tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_fanout.config import AGENT_NAME, RESERVED_NAMES, Settings
+from pytest_fanout.errors import ConfigError, FanoutError, IntegrityError
+from pytest_fanout.judge import stats_of
+from pytest_fanout.records import Approval, Baseline, Budget, Problem, SiteStats
+from pytest_fanout.store.approvals import parse_approval
+from pytest_fanout.store.baselines import parse_baseline
+from pytest_fanout.store.budget import load_toml, parse_budget, toml_digest
+from pytest_fanout.store.git import Repository
+from pytest_fanout.store.sites import parse_sites
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The baselines folder at one commit. What could not be read is a problem of verdict ``integrity``."""
+
+    anchors: Mapping[str, Baseline]
+    budget: Budget
+    fleet: str | None  # digest of the parsed fleet.toml
+    approvals: tuple[Approval, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def folder_of(settings: Settings) -> str:
+    """The baselines folder relative to the project's folder, with ``/``.
+
+    Raises:
+        ConfigError: it lies outside the project, where no commit of the project holds it.
+    """
+    try:
+        return settings.baselines.relative_to(settings.root).as_posix()
+    except ValueError:
+        raise ConfigError(
+            "baselines-outside",
+            "baselines must be a folder inside the project",
+            where=f"{settings.source}: [tool.fanout]",
+            mend='baselines = "baselines"',
+        ) from None
+
+
+def problem_of(error: FanoutError, verdict: str, agent: str | None = None, commit: str = "") -> Problem:
+    """An error as a problem of the report: one line, with its mend."""
+    text = f"{error.where}: {error.what}" if error.where else error.what
+    if commit:
+        text = f"{text} (in {commit})"
+    if error.mend:
+        text += f"; mend: {error.mend}"
+    return Problem(error.slug, text, verdict, agent)
+
+
+def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is_history: bool = False) -> Tree:
+    """The baselines folder at ``rev``.
+
+    Args:
+        commit: names it in messages ("HEAD", "the base commit").
+        is_history: approvals of this commit bind nothing any more, so that one that cannot be read is no problem.
+    """
+    folder = folder_of(settings)
+    problems: list[Problem] = []
+    anchors: dict[str, Baseline] = {}
+    try:
+        entries = repo.list(rev, folder)
+    except IntegrityError as error:
+        return Tree({}, parse_budget(None), None, (), (problem_of(error, "integrity", commit=commit),))
+    for name in sorted(entries):
+        if not name.endswith(".json") or name.endswith(".sites.json"):
+            continue
+        agent, where = name.removesuffix(".json"), f"{folder}/{name}"
+        try:
+            if not AGENT_NAME.match(agent) or agent in RESERVED_NAMES:
+                raise IntegrityError(
+                    "misplaced",
+                    f"is misplaced: {agent!r} cannot name an agent class",
+                    where=where,
+                    mend=f"git rm {where}",
+                )
+            anchors[agent] = parse_baseline(repo.read(rev, where) or b"", agent, where, stats_of)
+        except IntegrityError as error:
+            known = agent if AGENT_NAME.match(agent) else None
+            problems.append(problem_of(error, "integrity", known, commit))
+    budget, fleet = parse_budget(None), None
+    try:
+        where = f"{folder}/budget.toml"
+        budget = parse_budget(repo.read(rev, where), where)
+    except (IntegrityError, ConfigError) as error:
+        problems.append(problem_of(error, "integrity", commit=commit))
+    try:
+        where = f"{folder}/fleet.toml"
+        data = repo.read(rev, where)
+        fleet = None if data is None else toml_digest(load_toml(data, where))
+    except (IntegrityError, ConfigError) as error:
+        problems.append(problem_of(error, "integrity", commit=commit))
+    approvals = _approvals(repo, rev, f"{folder}/approvals", commit, [] if is_history else problems)
+    return Tree(anchors, budget, fleet, approvals, tuple(problems))
+
+
+def _approvals(repo: Repository, rev: str, folder: str, commit: str, problems: list[Problem]) -> tuple[Approval, ...]:
+    found: list[Approval] = []
+    try:
+        names = sorted(repo.list(rev, folder))
+    except IntegrityError as error:
+        problems.append(problem_of(error, "integrity", commit=commit))
+        return ()
+    for name in names:
+        if not name.endswith(".json"):
+            continue
+        path = f"{folder}/{name}"
+        try:
+            found.append(parse_approval(repo.read(rev, path) or b"", path))
+        except IntegrityError as error:
+            problems.append(problem_of(error, "integrity", commit=commit))
+    return tuple(found)
+
+
+def read_sites(repo: Repository, rev: str, settings: Settings, agent: str) -> SiteStats | None:
+    """The call sites beside the anchor of ``agent`` at a commit, or None when it holds none.
+
+    Raises:
+        IntegrityError: the file is malformed.
+    """
+    where = f"{folder_of(settings)}/{agent}.sites.json"
+    data = repo.read(rev, where)
+    return None if data is None else parse_sites(data, agent, where)
+
+
+def work_tree_budget(settings: Settings) -> Budget:
+    """The budget as it stands in the work tree: what `accept` would have committed.
+
+    Raises:
+        ConfigError: naming file and key.
+    """
+    path = settings.baselines / "budget.toml"
+    return parse_budget(read_file(path), f"{folder_of(settings)}/budget.toml")
+
+
+def read_file(path: Path) -> bytes | None:
+    """The bytes of a file of the work tree, None where there is none.
+
+    Raises:
+        IntegrityError: it is there and cannot be read, or is a symbolic link.
+    """
+    if path.is_symlink():
+        raise IntegrityError(
+            "not-a-regular-file", "is a symbolic link", where=str(path), mend="put a regular file in its place"
+        )
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise IntegrityError(
+            "cannot-read", f"could not be read: {error.strerror}", where=str(path), mend="mend its permissions"
+        ) from None

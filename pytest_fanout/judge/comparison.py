@@ -1,0 +1,169 @@
+"""A class's run beside its anchor: for each metric the two values, the bound, and whether it is over. Raw numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor
+
+from pytest_fanout.judge.distribution import Unknown, largest, mean, share_percent, statistic
+from pytest_fanout.judge.limits import is_over, limit_value
+from pytest_fanout.records import MEASURED, Baseline, Limit, MetricResult, TaskRun
+
+Values = tuple[int | None, ...]
+
+#: Shown always, gated or not.
+SHOWN = (
+    ("fanout", "p50"),
+    ("fanout", "p95"),
+    ("fanout", "max"),
+    ("tokens", "p50"),
+    ("tokens", "p95"),
+    ("tokens", "max"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTable:
+    """The trials of a class: task -> metric -> one value a trial. ``statuses`` and ``passed`` in the same order."""
+
+    samples: Mapping[str, Mapping[str, Values]]
+    statuses: Mapping[str, tuple[str, ...]]
+    passed: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+
+    @property
+    def trials(self) -> int:
+        return sum(len(statuses) for statuses in self.statuses.values())
+
+    @property
+    def pass_share(self) -> tuple[int, int]:
+        """Trials passed, trials."""
+        return sum(sum(values) for values in self.passed.values()), self.trials
+
+    def only(self, tasks: Iterable[str]) -> TrialTable:
+        """The same table with only these tasks."""
+        keep = set(tasks)
+        return TrialTable(
+            {task: row for task, row in self.samples.items() if task in keep},
+            {task: row for task, row in self.statuses.items() if task in keep},
+            {task: row for task, row in self.passed.items() if task in keep},
+        )
+
+    def column(self, metric: str) -> dict[str, Values]:
+        """task -> values of ``metric``. ``tokens`` is input + output; a tool that a trial never called is 0."""
+        if metric in ("capped", "failed"):
+            return {
+                task: tuple(int(_has_status(status, metric)) for status in row) for task, row in self.statuses.items()
+            }
+        out: dict[str, Values] = {}
+        for task, row in self.samples.items():
+            trials = len(self.statuses[task])
+            if metric == "tokens":
+                pairs = zip(row["input_tokens"], row["output_tokens"], strict=True)
+                out[task] = tuple(None if a is None or b is None else a + b for a, b in pairs)
+            else:
+                absent: Values = ((0,) if "[" in metric else (None,)) * trials
+                out[task] = tuple(row.get(metric, absent))
+        return out
+
+
+def _has_status(status: str, metric: str) -> bool:
+    return status == "capped" if metric == "capped" else status in ("failed", "timeout")
+
+
+def table_of_baseline(baseline: Baseline) -> TrialTable:
+    """The anchor's trials."""
+    return TrialTable(
+        {task: entry.samples for task, entry in baseline.tasks.items()},
+        {task: tuple(trial.status for trial in entry.trials) for task, entry in baseline.tasks.items()},
+        {task: tuple(trial.passed for trial in entry.trials) for task, entry in baseline.tasks.items()},
+    )
+
+
+def table_of_runs(runs: Sequence[TaskRun]) -> TrialTable:
+    """The measured trials among ``runs``, capped, failed and timed-out ones included: they are the expensive ones."""
+    by_task: dict[str, list[TaskRun]] = {}
+    for run in sorted(runs, key=lambda run: run.trial):
+        if run.status in MEASURED:
+            by_task.setdefault(run.task, []).append(run)
+    samples: dict[str, dict[str, Values]] = {}
+    for task, trials in by_task.items():
+        names = sorted({name for trial in trials for name in trial.samples} | {"input_tokens", "output_tokens"})
+        samples[task] = {
+            name: tuple(trial.samples.get(name, 0 if "[" in name else None) for trial in trials) for name in names
+        }
+    return TrialTable(
+        samples,
+        {task: tuple(trial.status for trial in trials) for task, trials in by_task.items()},
+        {task: tuple(trial.passed for trial in trials) for task, trials in by_task.items()},
+    )
+
+
+def value_of(table: TrialTable, metric: str, statistic_name: str, *, unknown: Unknown = "refuse") -> int | None:
+    """One statistic of one metric of a class; ``share`` in percent rounded up; None: not known."""
+    column = table.column(metric)
+    if statistic_name == "share":
+        return share_percent(column)
+    return statistic(column, statistic_name, unknown=unknown)
+
+
+def compare(
+    base: TrialTable | None, run: TrialTable, limits: Sequence[Limit], *, scope: str = "all"
+) -> tuple[MetricResult, ...]:
+    """Every gated metric and the always-shown ones, base beside run, by raw numbers.
+
+    Unknown samples are taken the unfavourable way round (largest in the run, smallest in the base), unless both sides
+    hold the very same values, so that a replay of the anchor never differs from it.
+    """
+    gated = {limit.name: limit for limit in limits}
+    names = [(metric, stat) for metric, stat in SHOWN if f"{metric}.{stat}" not in gated]
+    names = [(limit.metric, limit.statistic) for limit in limits] + names
+    results = []
+    for metric, stat in names:
+        run_column = run.column(metric)
+        same = base is not None and base.column(metric) == run_column
+        run_value = value_of(run, metric, stat, unknown="high")
+        base_value = None if base is None else run_value if same else value_of(base, metric, stat, unknown="low")
+        limit = gated.get(f"{metric}.{stat}")
+        top, top_task = largest(run_column)
+        results.append(
+            MetricResult(
+                name=f"{metric}.{stat}",
+                base=base_value,
+                run=run_value,
+                limit=None if limit is None else limit_value(limit, base_value),
+                over=limit is not None and run_value is not None and is_over(limit, base_value, run_value),
+                gated=limit is not None,
+                n=sum(1 for values in run_column.values() if values),
+                trials=run.trials,
+                max=top,
+                max_task=top_task,
+                scope=scope,
+            )
+        )
+    return tuple(results)
+
+
+def tasks_needed(statistic_name: str) -> int:
+    """Tasks from which on a percentile is not simply the largest value: 20 for p95, 100 for p99; 1 for the others."""
+    shares = {"p90": Fraction(1, 10), "p95": Fraction(1, 20), "p99": Fraction(1, 100), "p99.9": Fraction(1, 1000)}
+    share = shares.get(statistic_name)
+    return 1 if share is None else int(1 / share)
+
+
+def stats_of(baseline: Baseline) -> dict[str, dict[str, int | str | None]]:
+    """What an anchor's file shows its reviewer: mean (two decimals, as text) and percentiles of the main metrics."""
+    table = table_of_baseline(baseline)
+    stats: dict[str, dict[str, int | str | None]] = {}
+    for metric in ("fanout", "tokens", "tool_calls"):
+        average = mean(table.column(metric))
+        stats[metric] = {"mean": None if average is None else two_decimals(average)}
+        stats[metric] |= {name: value_of(table, metric, name) for name in ("p50", "p90", "p95", "p99", "max")}
+    return stats
+
+
+def two_decimals(value: Fraction) -> str:
+    """A number that is not negative, rounded half up, e.g. ``4.90``."""
+    hundredths = floor(value * 100 + Fraction(1, 2))
+    return f"{hundredths // 100}.{hundredths % 100:02d}"

@@ -1,0 +1,369 @@
+"""git as a source of committed blobs, through its command: never the work tree, never a checkout filter.
+
+``git replace`` refs, GIT_* variables and quoting are switched off, so that what is read is what the commit holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from pytest_fanout.config import is_ci
+from pytest_fanout.errors import GitError, IntegrityError
+from pytest_fanout.records import Base, Head
+
+FETCH_DEPTH = "set `fetch-depth: 0` on actions/checkout (elsewhere: `git fetch --unshallow`)"
+_OPTIONS = (
+    "--no-replace-objects",
+    "--literal-pathspecs",
+    "-c",
+    "core.quotePath=false",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "safe.directory=*",
+)
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_EVENT_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a committed folder."""
+
+    mode: str  # 100644 100755 120000 (symlink) 160000 (submodule) 040000 (folder)
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A git work tree; ``prefix`` is the project's folder inside it ("" or "services/shop/")."""
+
+    root: Path
+    prefix: str
+    is_shallow: bool
+    _blobs: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    _folders: dict[tuple[str, str], dict[str, Entry]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def find(cls, folder: Path) -> Repository | None:
+        """The repository that holds the project folder, or None when there is none.
+
+        Raises:
+            GitError: git is not installed, or does not answer.
+        """
+        done = _git(folder, "rev-parse", "--show-toplevel", "--show-prefix", "--is-shallow-repository")
+        if done.returncode:
+            if "not a git repository" in done.stderr or "must be run in a work tree" in done.stderr:
+                return None
+            raise _failed("rev-parse", done.stderr)
+        lines = done.stdout.decode("utf-8", "surrogateescape").split("\n")
+        return cls(Path(lines[0]), lines[1], lines[2] == "true")
+
+    # --- commits -------------------------------------------------------------------------------------------------
+
+    def resolve(self, rev: str) -> str | None:
+        """The full id of the commit that ``rev`` names, or None when it is not here."""
+        if not rev or "\0" in rev:
+            return None
+        done = _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", rev + "^{commit}")
+        name = done.stdout.decode("ascii", "replace").strip()
+        return name if done.returncode == 0 and _SHA.match(name) else None
+
+    def head(self) -> Head:
+        """The commit that is checked out. ``dirty``: a tracked file of the repository differs from it, staged or not,
+        or the project's folder holds an untracked file that is not ignored."""
+        rev = self.resolve("HEAD")
+        if rev is None:
+            return Head(None, dirty=True)
+        tracked = self._run("status", "--porcelain=v1", "-z", "--untracked-files=no")
+        if tracked:
+            return Head(rev, dirty=True)
+        return Head(rev, dirty=bool(self._untracked()))
+
+    def _untracked(self) -> bytes:
+        where = self.prefix or "."
+        return self._run("ls-files", "-z", "--others", "--exclude-standard", "--", where)
+
+    def author(self) -> str:
+        """Who works here, for ``requested_by``: user.email, else user.name, else "unknown"."""
+        for key in ("user.email", "user.name"):
+            done = _git(self.root, "config", "--get", key)
+            value = done.stdout.decode("utf-8", "replace").strip()
+            if done.returncode == 0 and value:
+                return value[:200]
+        return "unknown"
+
+    # --- blobs ---------------------------------------------------------------------------------------------------
+
+    def read(self, rev: str, path: str) -> bytes | None:
+        """The committed bytes of a file of the project, or None when the commit does not hold it.
+
+        Args:
+            path: relative to the project's folder, with ``/``.
+
+        Raises:
+            IntegrityError: a symlink, a submodule or a folder stands there or above it.
+            GitError: the commit or the blob is not in this clone.
+        """
+        folder, name = str(PurePosixPath(path).parent), PurePosixPath(path).name
+        entry = self.list(rev, "" if folder == "." else folder).get(name)
+        if entry is None:
+            return None
+        if entry.mode not in ("100644", "100755"):
+            raise _not_a_file(path, rev, entry.mode)
+        if entry.blob not in self._blobs:
+            self._blobs[entry.blob] = self._run("cat-file", "blob", entry.blob)
+        return self._blobs[entry.blob]
+
+    def list(self, rev: str, folder: str) -> Mapping[str, Entry]:
+        """The entries of a folder of the project at a commit: name -> mode and blob. Empty when there is none.
+
+        Raises:
+            IntegrityError: a symlink or submodule stands where the folder is looked for.
+        """
+        key = (rev, folder)
+        if key not in self._folders:
+            self._folders[key] = self._list(rev, folder)
+        return self._folders[key]
+
+    def _list(self, rev: str, folder: str) -> dict[str, Entry]:
+        parts = PurePosixPath(folder).parts
+        for depth in range(1, len(parts) + 1):
+            above = "/".join(parts[:depth])
+            found = self._tree(rev, self.prefix + above)
+            if not found:
+                return {}
+            entry = next(iter(found.values()))
+            if entry.mode != "040000":
+                raise _not_a_file(above, rev, entry.mode)
+        where = self.prefix + "".join(part + "/" for part in parts)
+        return self._tree(rev, where)
+
+    def _tree(self, rev: str, where: str) -> dict[str, Entry]:
+        paths = ("--", where) if where else ()
+        out: dict[str, Entry] = {}
+        for line in self._run("ls-tree", "-z", "--full-tree", rev, *paths).split(b"\0"):
+            if line:
+                facts, name = line.split(b"\t", 1)
+                mode, _, blob = facts.decode("ascii").split(" ")
+                out[name.decode("utf-8", "surrogateescape").rsplit("/", 1)[-1]] = Entry(mode, blob)
+        return out
+
+    def history(self, base: str, head: str, path: str, most: int = 200) -> tuple[str, ...]:
+        """Commits after ``base`` up to ``head`` that changed a file of the project, newest first, at most ``most``."""
+        words = ("rev-list", "--full-history", f"--max-count={most}", f"{base}..{head}", "--", self.prefix + path)
+        return tuple(self._run(*words).decode("ascii").split())
+
+    # --- the base ------------------------------------------------------------------------------------------------
+
+    def resolve_base(self, option: str | None, environ: Mapping[str, str] = os.environ) -> Base:
+        """The commit to compare with: the option, else the CI event's, else where this branch left the main one.
+
+        Never raises for a base that cannot be found: ``rev`` is then None and ``problem`` says why and what mends it.
+        ``is_gate`` is False where the base equals HEAD.
+        """
+        head = self.resolve("HEAD")
+        if head is None:
+            return Base(None, "HEAD", False, "HEAD has no commit yet: commit the project first")
+        if option:
+            base = self._named(option, "option")
+        else:
+            event = read_event(environ)
+            base = (self._of_event(event, head) if event else None) or self._merge_base(head, is_ci(environ))
+        if base.rev == head:
+            return Base(base.rev, base.source, False, base.problem)
+        return base
+
+    def event_base(self, environ: Mapping[str, str] = os.environ) -> Base:
+        """The base that this environment itself dictates, without any option."""
+        return self.resolve_base(None, environ)
+
+    def _named(self, rev: str, source: str) -> Base:
+        found = self.resolve(rev)
+        if found:
+            return Base(found, source)
+        shallow = " (this clone is shallow)" if self.is_shallow else ""
+        return Base(None, source, problem=f"the base commit {rev} is not in this clone{shallow}: {FETCH_DEPTH}")
+
+    def _of_event(self, event: Mapping[str, object], head: str) -> Base | None:
+        pull = _text(event, "pull_request", "base", "sha")
+        if pull:
+            source = "event.pull_request"
+            parents = self._parents(head)
+            if len(parents) == 2 and parents[1] == _text(event, "pull_request", "head", "sha"):
+                # the tested tree is the merge, so that its first parent holds what the target branch accepted meanwhile
+                return self._named(parents[0], f"{source}:HEAD^1")
+            base = self._named(pull, f"{source}.base.sha")
+            if base.rev is None or self._is_ancestor(base.rev, head):
+                return base
+            fork = self._fork_point(base.rev, head)
+            if fork is None:
+                return Base(
+                    None,
+                    source,
+                    problem=f"HEAD and the base commit {pull} share no commit in this clone: {FETCH_DEPTH}",
+                )
+            return Base(fork, f"{source}: merge-base of HEAD and base.sha, as HEAD is not the merge commit")
+        group = _text(event, "merge_group", "base_sha")
+        if group:
+            return self._named(group, "event.merge_group.base_sha")
+        before = _text(event, "before")
+        if before and _text(event, "after") is not None:
+            if before.strip("0"):
+                return self._named(before, "event.push.before")
+            parents = self._parents(head)
+            if not parents:
+                return Base(head, "event.push: first commit", False)
+            return self._named(parents[0], "event.push:HEAD^1")
+        return None
+
+    def _merge_base(self, head: str, ci: bool) -> Base:
+        for name in (*self._main_branches(), *self._upstream()):
+            tip = self.resolve(name)
+            fork = self._fork_point(tip, head) if tip else None
+            if fork:
+                return Base(fork, f"merge-base {name.removeprefix('refs/remotes/').removeprefix('refs/heads/')}")
+        if ci:
+            return Base(
+                None, "CI", problem=f"CI names no base commit and no merge-base is in this clone: {FETCH_DEPTH}"
+            )
+        return Base(head, "HEAD, as no main branch was found", False)
+
+    @staticmethod
+    def _main_branches() -> tuple[str, ...]:
+        # a checkout of CI has no origin/HEAD, so that the usual names are tried as well
+        remote = tuple(f"refs/remotes/origin/{name}" for name in ("HEAD", "main", "master"))
+        return (*remote, "refs/heads/main", "refs/heads/master")
+
+    def _upstream(self) -> tuple[str, ...]:
+        """The upstream of this branch, unless it is only the branch's own pushed copy: that is no base."""
+        done = _git(self.root, "rev-parse", "--symbolic-full-name", "@{upstream}", "HEAD")
+        names = done.stdout.decode("utf-8", "replace").split()
+        if done.returncode or len(names) != 2:
+            return ()
+        own = names[1].removeprefix("refs/heads/")
+        return () if names[0].endswith(f"/{own}") else (names[0],)
+
+    def _fork_point(self, one: str, other: str) -> str | None:
+        done = _git(self.root, "merge-base", one, other)
+        name = done.stdout.decode("ascii", "replace").strip()
+        return name if done.returncode == 0 and _SHA.match(name) else None
+
+    def _is_ancestor(self, older: str, newer: str) -> bool:
+        return _git(self.root, "merge-base", "--is-ancestor", older, newer).returncode == 0
+
+    def _parents(self, commit: str) -> tuple[str, ...]:
+        """As the commit itself says: a shallow clone hides parents that it does not hold."""
+        head, _, _ = self._run("cat-file", "commit", commit).partition(b"\n\n")
+        lines = head.decode("utf-8", "replace").split("\n")
+        return tuple(line[7:] for line in lines if line.startswith("parent "))
+
+    def _run(self, *words: str) -> bytes:
+        done = _git(self.root, *words)
+        if done.returncode:
+            raise _failed(words[0], done.stderr, shallow=self.is_shallow)
+        return done.stdout
+
+
+def read_event(environ: Mapping[str, str]) -> Mapping[str, object] | None:
+    """The payload of the CI event, or None when there is none.
+
+    Raises:
+        GitError: GITHUB_EVENT_PATH names a file that cannot be read as a JSON object.
+    """
+    path = environ.get("GITHUB_EVENT_PATH")
+    if not path:
+        return None
+    try:
+        with open(path, "rb") as file:
+            event = json.loads(file.read(_EVENT_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise GitError(
+            "bad-event",
+            f"GITHUB_EVENT_PATH cannot be read: {why}",
+            where=path,
+            mend="unset GITHUB_EVENT_PATH, or name the base with --fanout-base",
+        ) from None
+    if not isinstance(event, dict):
+        raise GitError(
+            "bad-event",
+            "GITHUB_EVENT_PATH cannot be read: it is not an object",
+            where=path,
+            mend="unset GITHUB_EVENT_PATH, or name the base with --fanout-base",
+        )
+    return event
+
+
+def _text(event: Mapping[str, object], *keys: str) -> str | None:
+    value: object = event
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) and value else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    returncode: int
+    stdout: bytes
+    stderr: str
+
+
+def _git(folder: Path, *words: str) -> _Done:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environ |= {"LC_ALL": "C", "LANGUAGE": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            ["git", *_OPTIONS, *words],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+    except FileNotFoundError:
+        raise GitError(
+            "no-git", "the git command was not found", mend="install git 2.18 or newer and put it on PATH"
+        ) from None
+    except NotADirectoryError:
+        raise GitError(
+            "git-failed", "is not a folder", where=str(folder), mend="run from the project's folder"
+        ) from None
+    except PermissionError as error:
+        raise GitError(
+            "git-failed",
+            f"git could not be started: {error.strerror}",
+            mend="mend the permissions of git or the folder",
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise GitError(
+            "git-failed", f"git {words[0]} did not answer within 120 seconds", mend="run `git status` there to see why"
+        ) from None
+    return _Done(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))
+
+
+def _failed(command: str, stderr: str, *, shallow: bool = False) -> GitError:
+    lines = [line for line in stderr.strip().splitlines() if line.strip()]
+    why = lines[0].strip() if lines else "no reason given"
+    return GitError(
+        "git-failed",
+        f"git {command} failed: {why}",
+        mend=FETCH_DEPTH if shallow else "run `git fsck`, and fetch what is missing",
+    )
+
+
+def _not_a_file(path: str, rev: str, mode: str) -> IntegrityError:
+    kind = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}.get(mode, "a file")
+    return IntegrityError(
+        "not-a-regular-file",
+        f"is {kind} in commit {rev[:12]}; only regular files and folders are read here",
+        where=path,
+        mend=f"git rm --cached {path}, then commit a regular file",
+    )
