@@ -79,7 +79,9 @@ def _read(path: Path) -> Settings:
     for key, default in (("baselines", "baselines"), ("recordings", "fixtures/recordings")):
         value = table.get(key, default)
         if not isinstance(value, str) or not value:
-            raise ConfigError("bad-setting", f"{key} must be a path", where=f"{path}: [tool.fanout]", mend=f'{key} = "{default}"')
+            raise ConfigError(
+                "bad-setting", f"{key} must be a path", where=f"{path}: [tool.fanout]", mend=f'{key} = "{default}"'
+            )
         folders[key] = root / value
     agents: dict[str, AgentSettings] = {}
     entries = table.get("agents", {})
@@ -91,7 +93,9 @@ def _read(path: Path) -> Settings:
         _known(entry, {"entrypoint", "evalset", "check"}, where)
         for key in ("entrypoint", "evalset"):
             if not isinstance(entry.get(key), str) or not entry[key]:
-                raise ConfigError("bad-setting", f"{key} is missing or not a text", where=where, mend=f'add {key} = "…"')
+                raise ConfigError(
+                    "bad-setting", f"{key} is missing or not a text", where=where, mend=f'add {key} = "…"'
+                )
         check = entry.get("check")
         if check is not None and not isinstance(check, str):
             raise ConfigError("bad-setting", "check must be module:callable", where=where)
@@ -99,7 +103,9 @@ def _read(path: Path) -> Settings:
             value = entry.get(key)
             if value is not None and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", value):
                 raise ConfigError(
-                    "bad-entry-point", f"{key} = {value!r} is not of the form module:callable", where=where,
+                    "bad-entry-point",
+                    f"{key} = {value!r} is not of the form module:callable",
+                    where=where,
                     mend=f'{key} = "package.module:callable"',
                 )
         agents[name] = AgentSettings(name, entry["entrypoint"], root / entry["evalset"], check)

@@ -196,6 +196,14 @@ class HttpAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a recording answers to a request. ``started_ms``: when it was sent, from the start of the task."""
+
+    answer: HttpAnswer
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """A request that a task sent and what it heard back: the unit that is counted, recorded and replayed.
 
@@ -212,6 +220,7 @@ class Exchange:
     started_ms: int  # from the start of the task
     replayed: bool = False
     live_input: bool = False
+    raw_body: str = ""  # of a loaded recording: SHA-256 hex of the body as sent (what is kept is its canonical form)
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------
@@ -456,7 +465,7 @@ class SiteStats:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``<metric>.<statistic>`` with what it may grow by. Exceeded above base x (1 + increase) and by at_least, or above max."""
+    """``<metric>.<statistic>`` and what it may grow by: over when above base x (1 + increase) and by at_least, or above max."""
 
     metric: str
     statistic: str
@@ -515,6 +524,49 @@ class Budget:
 
     def judge_for(self, agent: str) -> JudgeRules:
         return self.judge.get(agent, self.judge["default"])
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDemand:
+    """Demand of one class as fleet.toml states it.
+
+    ``dau``: daily active users. ``peak_factor``: rate of the peak hour over the mean rate of the day (ratio, >= 1).
+    ``iod``: index of dispersion of arrivals, variance over mean of the count in a window; 1 is Poisson.
+    """
+
+    agent: str
+    dau: int
+    tasks_per_user_day: float
+    peak_factor: float = 3.0
+    iod: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What tokens and GPUs cost, US dollars. The three token prices are known together or not at all."""
+
+    usd_per_million_new_input_tokens: float | None = None
+    usd_per_million_cached_input_tokens: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """fleet.toml with its defaults applied. ``digest`` is that of the canonical parsed document.
+
+    ``target_utilisation``: share (0-1) of its throughput that a GPU is planned for at peak.
+    ``defaulted``: dotted keys whose value was not in the file, so that reports can say so.
+    """
+
+    digest: str
+    source: str  # path of the file, for messages
+    demand: Mapping[str, ClassDemand] = field(default_factory=dict)
+    profile: str = "gpt-oss-120b-h200-tp1"
+    target_utilisation: float = 0.70
+    prices: Prices = Prices()
+    defaulted: frozenset[str] = frozenset()
+    is_default: bool = False  # no file: the defaults of the documentation
 
 
 @dataclass(frozen=True, slots=True)
@@ -668,15 +720,18 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one class asks of the fleet at peak. Tokens a second; concurrency by Little's law."""
+    """What one class asks of the fleet at peak. Tokens a second; concurrency by Little's law. None: not known."""
 
-    calls_per_s: float
-    new_input_per_s: float
-    cached_input_per_s: float
-    output_per_s: float
-    tokens_per_s: float
-    tasks_in_flight: float
-    gpus: float | None  # before rounding up; None without a profile
+    calls_per_s: float | None
+    new_input_per_s: float | None
+    cached_input_per_s: float | None
+    output_per_s: float | None
+    tokens_per_s: float | None
+    tasks_in_flight: float | None
+    gpus: float | None  # before rounding up; None without a profile or without known tokens
+    tasks_in_flight_p99: int | None = None  # of the spread that arrivals alone cause
+    usd_per_1000_tasks: float | None = None  # by token prices
+    usd_per_day: float | None = None  # of the GPUs, rounded up, held all day
 
 
 @dataclass(frozen=True, slots=True)
@@ -691,6 +746,9 @@ class Projection:
     gpus_base: int | None  # rounded up
     gpus_run: int | None
     assumptions: tuple[str, ...] = ()
+    ratio_calls: float | None = None  # run over base, on the tasks that both have
+    ratio_gpu_time: float | None = None
+    tasks_shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

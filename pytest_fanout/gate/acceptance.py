@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, UsageError
+from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.inputs import changed_inputs, current_inputs
 from pytest_fanout.gate.judgement import evaluate
@@ -40,7 +41,6 @@ from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.budget import load_toml, toml_digest
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
-from pytest_fanout.store.sites import build_sites
 
 REASON_LENGTH = 20
 _LONGEST_REASON = 2000
@@ -324,7 +324,7 @@ def _plan_class(
         agent=agent,
         result=result,
         anchor=anchor,
-        sites=build_sites(run, agent),
+        sites=site_stats(run.tasks, agent),
         approval=approval,
         changes=tuple(changes),
         draw=max((task.draw for task in run.tasks if task.agent == agent), default=1),

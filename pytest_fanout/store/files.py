@@ -7,25 +7,76 @@ in what we commit; eval lines and request bodies may hold them). A digest is ``s
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
+import math
 import os
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_fanout.errors import IntegrityError, StorageError
 
+LITTER_AGE_S = 600
 CONFLICT_MARKS = ("<<<<<<< ", "=======", ">>>>>>> ")
 
 
 def canonical(document: Any) -> bytes:
-    """The one byte form of a document: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
-    text = json.dumps(
-        document, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False
-    )
+    """The one byte form of a document (RFC 8785): sorted keys, no spaces, UTF-8, numbers as JavaScript prints them.
+
+    Raises ValueError for NaN and infinities. Lone surrogates, which RFC 8785 forbids, are kept as their three bytes.
+    """
+    if _is_plain(document):  # all that we commit: the fast encoder of the standard library gives the same bytes
+        text = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False)
+    else:
+        text = _jcs(document)
     return text.encode("utf-8", "surrogatepass")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there is no float and no key outside the BMP: the two places where json.dumps and RFC 8785 differ."""
+    if isinstance(value, dict):
+        return all((key.isascii() or max(key) < "\ud800") and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in value)
+    return not isinstance(value, float)
+
+
+def _jcs(value: Any) -> str:
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_jcs(value[key])}" for key in keys) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_jcs(item) for item in value) + "]"
+    if isinstance(value, float):
+        return _number(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    """A double as ECMAScript's Number::toString prints it; Python's repr has the same shortest digits."""
+    if not math.isfinite(value):
+        raise ValueError("NaN and infinities are not JSON")
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    leading = len(whole + fraction) - len(digits)
+    point = len(whole) - leading + int(exponent or 0)  # the value is 0.digits x 10^point
+    digits = digits.rstrip("0")
+    if len(digits) <= point <= 21:
+        return sign + digits + "0" * (point - len(digits))
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    tail = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{'+' if point > 0 else '-'}{abs(point - 1)}"
 
 
 def digest(document: Any) -> str:
@@ -33,56 +84,125 @@ def digest(document: Any) -> str:
     return "sha256:" + hashlib.sha256(canonical(document)).hexdigest()
 
 
-def load_json(text: str | bytes, where: str, *, mend: str | None = None) -> Any:
-    """Strict JSON: duplicate keys, NaN and infinities, a byte-order mark, conflict marks are refused.
+class BadJson(ValueError):
+    """What ``parse_json`` found: the slug of the fault, what it is, and its line from 1 (None: not known)."""
+
+    def __init__(self, slug: str, what: str, line: int | None) -> None:
+        self.slug = slug
+        self.what = what
+        self.line = line
+        super().__init__(what)
+
+
+def parse_json(data: str | bytes) -> Any:
+    """Strict JSON: duplicate keys, NaN, infinities (1e999 too), a byte-order mark and conflict marks are refused.
 
     Raises:
-        IntegrityError: naming ``where`` and the line.
+        BadJson: and nothing else, on any input.
     """
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = text[: error.start].count(b"\n") + 1
-            raise IntegrityError("not-utf8", "is not UTF-8 text", where=f"{where}:{line}", mend=mend) from None
-    for number, line_text in enumerate(text.splitlines(), 1):
-        if line_text.startswith(CONFLICT_MARKS):
-            raise IntegrityError(
-                "conflict-marks",
-                "holds the marks of an unresolved merge conflict",
-                where=f"{where}:{number}",
-                mend=mend or "resolve the conflict, then run `pytest --fanout-budget` and `fanout-baseline accept` again",
-            )
+    try:
+        text = data.decode("utf-8") if isinstance(data, bytes) else data
+    except UnicodeDecodeError as error:
+        raise BadJson("not-utf8", "is not UTF-8 text", error.object[: error.start].count(b"\n") + 1) from None
+    for mark in CONFLICT_MARKS:
+        # only "\n" ends a line here: str.splitlines would also cut at U+2028, which may stand inside a JSON text
+        if text.startswith(mark) or f"\n{mark}" in text:
+            at = 0 if text.startswith(mark) else text.index(f"\n{mark}") + 1
+            line = text.count("\n", 0, at) + 1
+            raise BadJson("conflict-marks", "holds the marks of an unresolved merge conflict", line)
 
     def refuse(name: str) -> NoReturn:
-        raise IntegrityError("bad-json", f"holds {name}, which is not JSON", where=where, mend=mend)
+        raise BadJson("bad-json", f"holds {name}, which is not JSON", None)
+
+    def number(digits: str) -> float:
+        value = float(digits)
+        if not math.isfinite(value):
+            raise BadJson("bad-json", f"holds {digits[:40]}, which is too large for a number", None)
+        return value
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for key, value in items:
             if key in out:
-                raise IntegrityError("duplicate-key", f"holds the key {key!r} twice", where=where, mend=mend)
+                raise BadJson("duplicate-key", f"holds the key {key!r} twice", None)
             out[key] = value
         return out
 
     try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=pairs)
+        return json.loads(text, parse_constant=refuse, parse_float=number, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
-        raise IntegrityError(
-            "bad-json", f"is not valid JSON: {error.msg}", where=f"{where}:{error.lineno}", mend=mend
-        ) from None
+        raise BadJson("bad-json", f"is not valid JSON: {error.msg}", error.lineno) from None
     except RecursionError:
-        raise IntegrityError("bad-json", "is nested too deeply", where=where, mend=mend) from None
+        raise BadJson("bad-json", "is nested too deeply", None) from None
+    except BadJson:
+        raise
+    except ValueError:  # int() refuses more than 4300 digits
+        raise BadJson("bad-json", "holds a number with too many digits", None) from None
+
+
+def load_json(text: str | bytes, where: str, *, mend: str | None = None) -> Any:
+    """``parse_json`` for committed files.
+
+    Raises:
+        IntegrityError: naming ``where`` and the line.
+    """
+    try:
+        return parse_json(text)
+    except BadJson as bad:
+        if bad.slug == "conflict-marks" and mend is None:
+            mend = "resolve the conflict, then run `pytest --fanout-budget` and `fanout-baseline accept` again"
+        at = where if bad.line is None else f"{where}:{bad.line}"
+        raise IntegrityError(bad.slug, bad.what, where=at, mend=mend) from None
+
+
+def refuse_links(path: Path, root: Path | None = None) -> None:
+    """Raises IntegrityError when the file, or a folder from it up to ``root``, is a symbolic link."""
+    for part in (path, *path.parents):
+        if part.is_symlink():
+            raise IntegrityError(
+                "symlink",
+                "is a symbolic link; files that the gate reads must be regular files",
+                where=str(part),
+                mend=f"replace the link {part.name} by what it points to",
+            )
+        if root is None or part == root:
+            return
+
+
+def read_committed(path: Path, root: Path | None = None) -> bytes:
+    """The bytes of a committed file. Links are refused: what a reviewer reads must be what is loaded.
+
+    Args:
+        root: the folder that holds all files of this kind; no folder from the file up to it may be a link either.
+
+    Raises:
+        FileNotFoundError: there is nothing, so that callers can say what is missing.
+        IntegrityError: it is a link, a folder, or cannot be read.
+    """
+    refuse_links(path, root)
+    try:
+        if path.exists() and not path.is_file():
+            raise IntegrityError("not-a-file", "is not a regular file", where=str(path), mend="remove it")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except NotADirectoryError:
+        raise FileNotFoundError(str(path)) from None
+    except OSError as error:
+        raise IntegrityError(
+            "not-readable", f"cannot be read: {error.strerror or error}", where=str(path), mend="mend its permissions"
+        ) from None
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` in one step: temporary file beside it, fsync, rename. The old file stays whole on any failure.
+    """Replace ``path`` by ``data`` in one step: temporary file beside it, fsync, rename. On failure the old stays.
 
     Raises:
         StorageError: naming the file and the system's reason.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_litter(path)
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -103,6 +223,14 @@ def write_atomically(path: Path, data: bytes) -> None:
             where=str(path),
             mend="free space or mend the permissions, then run the same command again; what stood there is unchanged",
         ) from None
+
+
+def _remove_litter(path: Path) -> None:
+    """Temporary files of this target that a killed process left; young ones may belong to a writer that still runs."""
+    for name in path.parent.glob(f".{glob.escape(path.name[:40])}.*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - name.stat().st_mtime > LITTER_AGE_S:
+                name.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,28 +5,11 @@ from __future__ import annotations
 import json
 
 from pytest_fanout.errors import IntegrityError
-from pytest_fanout.records import MEASURED, CallSite, Run, SiteStats
+from pytest_fanout.records import CallSite, SiteStats
 from pytest_fanout.store.files import load_json
 from pytest_fanout.store.schemas import validate
 
 SCHEMA = "pytest-fanout/sites/1"
-
-
-def build_sites(run: Run, agent: str) -> SiteStats:
-    """Sums over the measured trials of a class."""
-    sites: dict[str, CallSite] = {}
-    calls: dict[str, int] = {}
-    tokens: dict[str, int] = {}
-    trials = 0
-    for task in run.tasks:
-        if task.agent != agent or task.status not in MEASURED:
-            continue
-        trials += 1
-        sites |= {site.fingerprint: site for site in task.call_sites}
-        for sums, part in ((calls, task.sites), (tokens, task.site_tokens)):
-            for fingerprint, count in part.items():
-                sums[fingerprint] = sums.get(fingerprint, 0) + count
-    return SiteStats(agent, trials, tuple(sites[key] for key in sorted(sites)), calls, tokens)
 
 
 def write_sites(stats: SiteStats) -> bytes:

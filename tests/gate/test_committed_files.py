@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_fanout.errors import IntegrityError
+from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.judge import stats_of
 from pytest_fanout.records import Approval, CallSite, Change
 from pytest_fanout.store.approvals import approval_name, parse_approval, write_approval
 from pytest_fanout.store.baselines import build_baseline, is_well_formed, parse_baseline, write_baseline
 from pytest_fanout.store.files import digest
 from pytest_fanout.store.schemas import fault
-from pytest_fanout.store.sites import build_sites, parse_sites, write_sites
+from pytest_fanout.store.sites import parse_sites, write_sites
 
 SEE = "  see: docs/messages.md#"
 WHERE = "baselines/support.json"
@@ -171,7 +172,7 @@ def test_call_sites_survive_the_round_trip() -> None:
     run = with_trials(
         make_run({"a": [2, 2]}), "a", call_sites=(site,), sites={site.fingerprint: 2}, site_tokens={site.fingerprint: 9}
     )
-    stats = build_sites(run, "support")
+    stats = site_stats(run.tasks, "support")
 
     assert (stats.weight, stats.calls, stats.tokens) == (2, {site.fingerprint: 4}, {site.fingerprint: 18})
     assert parse_sites(write_sites(stats), "support", "s.json") == stats
@@ -180,7 +181,7 @@ def test_call_sites_survive_the_round_trip() -> None:
 def test_call_sites_of_another_class_are_misplaced() -> None:
     """They name their class."""
     with pytest.raises(IntegrityError) as caught:
-        parse_sites(write_sites(build_sites(make_run(), "support")), "triage", "b/triage.sites.json")
+        parse_sites(write_sites(site_stats(make_run().tasks, "support")), "triage", "b/triage.sites.json")
 
     assert str(caught.value) == (
         "b/triage.sites.json: holds the call sites of 'support'\n"

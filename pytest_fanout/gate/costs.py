@@ -1,0 +1,120 @@
+"""What a verdict costs and why: capacity and call sites of each class, anchor beside run, added to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pytest_fanout.capacity.profiles import Profile
+from pytest_fanout.capacity.project import project
+from pytest_fanout.config import Settings
+from pytest_fanout.errors import FanoutError
+from pytest_fanout.explain.sites import compare_sites
+from pytest_fanout.gate.classes import worst
+from pytest_fanout.gate.tree import folder_of, problem_of, read_file, read_sites, read_tree
+from pytest_fanout.records import (
+    MEASURED,
+    Baseline,
+    Fleet,
+    Problem,
+    Projection,
+    Run,
+    Samples,
+    SiteDelta,
+    TaskRun,
+    Verdict,
+)
+from pytest_fanout.store.fleet import parse_fleet
+from pytest_fanout.store.git import Repository
+
+
+def with_costs(
+    verdict: Verdict,
+    run: Run,
+    repo: Repository | None,
+    settings: Settings,
+    *,
+    profiles: Sequence[Profile] = (),
+    weights: Mapping[str, Mapping[str, float]] | None = None,
+) -> Verdict:
+    """The verdict with its projections and call sites. A file that cannot be read is a problem, never a gap.
+
+    The anchor beside the run is that of the base commit, or HEAD's where the base has none. The fleet is the one of
+    the work tree: a planner who edits it sees what it does; the gate judges none of it.
+
+    Args:
+        weights: share of each task in production, by class.
+    """
+    problems: list[Problem] = []
+    try:
+        fleet = fleet_of(settings)
+    except FanoutError as error:
+        problems.append(problem_of(error, "invalid"))
+        fleet = parse_fleet(None, "fleet.toml")
+    anchors = _anchors(verdict, repo, settings)
+    projections: list[Projection] = []
+    sites: list[SiteDelta] = []
+    for result in verdict.classes:
+        trials = [task for task in run.tasks if task.agent == result.agent and task.status in MEASURED]
+        if not trials:
+            continue
+        anchor, rev = anchors.get(result.agent, (None, None))
+        try:
+            share = {task.task: (weights or {}).get(result.agent, {}).get(task.task, 1.0) for task in trials}
+            base = _samples_of_anchor(anchor) if anchor else None
+            if base is not None:
+                share |= {task: 1.0 for task in base if task not in share}
+            projections.append(project(result.agent, base, _samples_of_run(trials), fleet, profiles, share))
+        except FanoutError as error:
+            problems.append(problem_of(error, "invalid", result.agent))
+        if repo is not None and rev is not None:
+            try:
+                sites += compare_sites(result.agent, read_sites(repo, rev, settings, result.agent), trials)
+            except FanoutError as error:
+                problems.append(problem_of(error, "integrity", result.agent))
+    return replace(
+        verdict,
+        verdict=worst((verdict.verdict, *(problem.verdict for problem in problems))),
+        problems=(*verdict.problems, *problems),
+        projections=tuple(projections),
+        sites=tuple(sites),
+    )
+
+
+def fleet_of(settings: Settings) -> Fleet:
+    """The fleet of the work tree; defaults where there is no file.
+
+    Raises:
+        FanoutError: it cannot be used; naming file and key.
+    """
+    return parse_fleet(read_file(settings.baselines / "fleet.toml"), f"{folder_of(settings)}/fleet.toml")
+
+
+def _anchors(verdict: Verdict, repo: Repository | None, settings: Settings) -> dict[str, tuple[Baseline, str]]:
+    """The anchor to compare with, by class, and the commit that holds it."""
+    found: dict[str, tuple[Baseline, str]] = {}
+    if repo is None:
+        return found
+    for rev in (verdict.head.rev, verdict.base.rev):
+        if rev is not None and repo.resolve(rev) is not None:
+            anchors = read_tree(repo, rev, settings, rev[:12]).anchors
+            found |= {agent: (anchor, rev) for agent, anchor in anchors.items()}
+    return found
+
+
+def _samples_of_anchor(anchor: Baseline) -> dict[str, list[Samples]]:
+    return {
+        name: [
+            {metric: values[index] for metric, values in task.samples.items()}
+            for index, trial in enumerate(task.trials)
+            if trial.status in MEASURED
+        ]
+        for name, task in anchor.tasks.items()
+    }
+
+
+def _samples_of_run(trials: Sequence[TaskRun]) -> dict[str, list[Samples]]:
+    samples: dict[str, list[Samples]] = {}
+    for trial in trials:
+        samples.setdefault(trial.task, []).append(trial.samples)
+    return samples

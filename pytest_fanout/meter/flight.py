@@ -1,0 +1,197 @@
+"""One physical request between client and transport, from sending to the last byte read."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_fanout.meter.keys import SealedKeys
+    from pytest_fanout.meter.reader import Reader
+    from pytest_fanout.meter.task import TaskScope
+    from pytest_fanout.records import Replayed
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+class Flight:
+    """What is known of one request while it flies. Hot path: it keeps references and times, and decodes at the end.
+
+    ``reply`` is set when nothing may go out: the answer that the client gets instead.
+    """
+
+    __slots__ = (
+        "body",
+        "broke",
+        "bucket",
+        "chunk_ns",
+        "chunks",
+        "counted",
+        "ended_ns",
+        "error",
+        "failed",
+        "headers",
+        "holds",
+        "kept",
+        "keys",
+        "layer",
+        "live_input",
+        "method",
+        "outcome",
+        "reader",
+        "replayed",
+        "reply",
+        "response_headers",
+        "role",
+        "scope",
+        "seq",
+        "started_ns",
+        "status",
+        "url",
+    )
+
+    def __init__(
+        self,
+        scope: TaskScope | None,
+        bucket: str,
+        layer: str,
+        method: str,
+        url: str,
+        headers: RawHeaders,
+        body: bytes,
+        reader: Reader,
+        keys: SealedKeys,
+    ) -> None:
+        self.scope = scope
+        self.bucket = bucket
+        self.layer = layer
+        self.method = method
+        self.url = url
+        self.headers = headers
+        self.body = body
+        self.reader = reader
+        self.keys = keys
+        self.role = "tool"
+        self.counted = False
+        self.holds = False
+        self.kept = True
+        self.failed = False
+        self.broke = False
+        self.live_input = False
+        self.reply: HttpAnswer | None = None
+        self.replayed: Replayed | None = None
+        self.status: int | None = None
+        self.response_headers: RawHeaders = []
+        self.chunks: list[bytes] = []
+        self.chunk_ns: list[int] = []
+        self.outcome: str | None = None
+        self.error: str | None = None
+        self.seq = scope.number() if scope is not None else 0
+        self.started_ns = time.perf_counter_ns()
+        self.ended_ns = 0
+
+    # --- while it flies ----------------------------------------------------------------------------------------
+
+    def began(self, status: int, headers: RawHeaders) -> None:
+        """The response's head has arrived."""
+        self.status = status
+        self.response_headers = headers
+
+    def chunk(self, data: bytes) -> None:
+        self.chunk_ns.append(time.perf_counter_ns())
+        self.chunks.append(data)
+
+    def end(self, outcome: str, error: str | None = None) -> None:
+        """The exchange is over; only the first end counts."""
+        if self.outcome is not None:
+            return
+        self.ended_ns = time.perf_counter_ns()
+        self.outcome = outcome
+        self.error = error
+        if self.holds and self.scope is not None:
+            self.scope.release(self)
+
+    def refuse(self, why: str) -> None:
+        """Nothing was sent."""
+        self.role = "refused"
+        self.ended_ns = time.perf_counter_ns()
+        self.outcome, self.error = "error", why
+
+    # --- afterwards ---------------------------------------------------------------------------------------------
+
+    def cost(self) -> tuple[int, int, bool]:
+        """(tokens, client tool calls asked for, whether a model was reached), as far as the answer says."""
+        attempt = self._read()
+        redirect = self.status is not None and 300 <= self.status < 400
+        if attempt is None or redirect or self.role == "refused":
+            self.failed = not redirect
+            return 0, 0, False
+        if attempt.status == "ok" and self.outcome == "closed_early":
+            # Clients stop at the end mark, before the end of the stream: nothing is missing.
+            self.outcome = "complete"
+        reached = attempt.status != "error" or attempt.usage_source != "none"
+        self.failed = attempt.status == "error" or self.outcome == "error"
+        self.broke = self.failed and reached
+        tokens = (attempt.input_tokens or 0) + (attempt.output_tokens or 0)
+        return tokens, len(attempt.tool_calls), reached
+
+    def _read(self) -> Attempt | None:
+        if self.replayed is not None:
+            answer = self.replayed.answer
+            status, headers, body = answer.status, answer.headers, answer.body
+        else:
+            status, headers, body = self.status, text_headers(self.response_headers), b"".join(self.chunks)
+        return self.reader.read_parts(self.method, self.url, b"", status, headers, body)
+
+    def request(self) -> HttpRequest:
+        """The request as the agent made it, before any key was swapped in."""
+        return HttpRequest(self.method, self.url, text_headers(self.headers), self.body)
+
+    def exchange(self) -> Exchange:
+        """The finished record of it. In replay answer and times are the recorded ones."""
+        request = self.keys.scrub(self.request())
+        t0 = self.scope.t0 if self.scope is not None else self.started_ns
+        started_ms = max(0, (self.started_ns - t0) // 1_000_000)
+        if self.replayed is not None:
+            answer, started_ms = self.replayed.answer, self.replayed.started_ms
+        elif self.reply is not None:
+            answer = self.reply
+        else:
+            answer = self.keys.scrub_answer(self._heard())
+        return Exchange(
+            seq=self.seq,
+            layer=self.layer,
+            role=self.role,
+            bucket=self.bucket,
+            request=request,
+            answer=answer,
+            started_ms=started_ms,
+            replayed=self.replayed is not None,
+            live_input=self.live_input,
+        )
+
+    def _heard(self) -> HttpAnswer:
+        outcome, ended = self.outcome, self.ended_ns
+        if outcome is None:
+            outcome, ended = "unread", self.chunk_ns[-1] if self.chunk_ns else time.perf_counter_ns()
+        # Start and end are floored on one clock, so that a call which follows another never seems to overlap it.
+        t0 = self.scope.t0 if self.scope is not None else self.started_ns
+        begin = (self.started_ns - t0) // 1_000_000
+        return HttpAnswer(
+            status=self.status,
+            headers=text_headers(self.response_headers),
+            chunks=tuple(self.chunks),
+            chunk_ms=tuple((at - t0) // 1_000_000 - begin for at in self.chunk_ns),
+            ended_ms=max(0, (ended - t0) // 1_000_000 - begin),
+            outcome=outcome,
+            error=self.error,
+        )
+
+
+def text_headers(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """Header pairs as text, names in lower case."""
+    return tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)

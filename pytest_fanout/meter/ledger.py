@@ -1,0 +1,214 @@
+"""Who owns a call: the running task, a bucket of it, a closed task, or nobody.
+
+The plain flow of a task needs no mark: whatever runs on a thread that is older than the task belongs to the task that
+is running (one runs at a time in a process). Marks are put only where that is not enough:
+
+- threads and pool jobs that the task starts carry it in a thread-local (``Thread.start``, ``submit``,
+  ``ThreadPool.apply_async``), so that what outlives the task is found as late and never booked on the next one;
+- asyncio tasks that the task starts carry it in a context variable, for the same reason. The outermost asyncio task
+  carries none: test runners keep it, and its context, alive from one test to the next;
+- ``aside()`` sets the context variable, which child tasks inherit.
+
+The agent's own context variables are left as they are: only ours travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pytest_fanout.meter.task import TaskScope
+
+AGENT = "agent"
+SETUP = "setup"
+
+
+class Place(NamedTuple):
+    """Where a call is booked: a task and a bucket of it ("agent", or a name given to ``aside``)."""
+
+    scope: TaskScope
+    bucket: str
+
+
+_PLACE: ContextVar[Place | None] = ContextVar("pytest_fanout_place", default=None)
+#: True while a hook of ours hands a request on: layers below must neither count it again nor be taken for a bypass.
+INSIDE: ContextVar[bool] = ContextVar("pytest_fanout_inside", default=False)
+
+
+class _Thread(threading.local):
+    place: Place | None = None
+    inside: bool = False
+
+
+_THREAD = _Thread()
+
+
+def is_inside() -> bool:
+    """Whether this code runs below one of our hooks, in its own context or in a helper thread of it."""
+    return INSIDE.get() or _THREAD.inside
+
+
+class Ledger:
+    """The one running task of this process, and the carrying of ownership into threads and asyncio tasks."""
+
+    def __init__(self) -> None:
+        self.running: TaskScope | None = None
+        self.elders: set[int] = set()
+        self.setup_depth = 0
+        self._undo: list[Callable[[], None]] = []
+
+    # --- asking ------------------------------------------------------------------------------------------------
+
+    def place(self) -> Place | None:
+        """The owner of what runs here and now; its task may be closed already. None: nobody's."""
+        place = _PLACE.get() or _THREAD.place
+        if place is not None:
+            return place
+        running = self.running
+        if running is not None and not self.setup_depth and get_ident() in self.elders:
+            return running.home
+        return None
+
+    def open(self, scope: TaskScope) -> None:
+        """Make ``scope`` the running task; every thread that lives now is older than it."""
+        self.elders = set(sys._current_frames())
+        self.running = scope
+
+    def close(self, scope: TaskScope) -> None:
+        if self.running is scope:
+            self.running = None
+
+    @contextmanager
+    def aside(self, name: str) -> Iterator[None]:
+        """Book what is called inside in the bucket ``name``; without a running task it does nothing."""
+        place = self.place()
+        if place is None:
+            yield
+            return
+        token = _PLACE.set(Place(place.scope, name))
+        try:
+            yield
+        finally:
+            _PLACE.reset(token)
+
+    @contextmanager
+    def setup(self) -> Iterator[None]:
+        """Book what is called inside, and is not owned by a task, as set-up."""
+        self.setup_depth += 1
+        try:
+            yield
+        finally:
+            self.setup_depth -= 1
+
+    # --- carrying ----------------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        from multiprocessing.pool import ThreadPool
+
+        self._patch(threading.Thread, "start", self._thread_start)
+        self._patch(ThreadPoolExecutor, "submit", self._submit)
+        self._patch(ThreadPool, "apply_async", self._apply_async)
+        self._patch(asyncio.BaseEventLoop, "create_task", self._create_task)
+        self._patch(asyncio.BaseEventLoop, "call_soon_threadsafe", self._call_soon_threadsafe)
+
+    def uninstall(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        own = name in vars(owner)
+        before = getattr(owner, name)
+        ours = make(before)
+        setattr(owner, name, ours)
+
+        def undo() -> None:
+            if vars(owner).get(name) is ours:
+                if own:
+                    setattr(owner, name, before)
+                else:
+                    delattr(owner, name)
+
+        self._undo.append(undo)
+
+    def _thread_start(self, start: Any) -> Any:
+        ledger = self
+
+        def started(thread: threading.Thread) -> None:
+            place, inside, run, own = ledger.place(), is_inside(), thread.run, vars(thread).get("run")
+
+            def carried() -> None:
+                # The thread's own ``run`` is put back first: ours is only for this hand-over.
+                if own is None:
+                    vars(thread).pop("run", None)
+                else:
+                    thread.run = own  # type: ignore[method-assign]
+                if place is not None:
+                    ledger.elders.discard(get_ident())  # the number of a dead thread may have come back
+                    _THREAD.place = place
+                elif ledger.setup_depth:
+                    ledger.elders.add(get_ident())  # a worker made by a fixture is older than the test's calls
+                _THREAD.inside = inside
+                run()
+
+            thread.run = carried  # type: ignore[method-assign]
+            return start(thread)  # type: ignore[no-any-return]
+
+        return started
+
+    def carry(self, function: Any) -> Any:
+        """``function``, to be run later on some thread, with the owner of the code that asks for it."""
+        place, inside = self.place(), is_inside()
+
+        def carried(*args: Any, **kwargs: Any) -> Any:
+            before = _THREAD.place, _THREAD.inside
+            _THREAD.place, _THREAD.inside = place, inside
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _THREAD.place, _THREAD.inside = before
+
+        return carried
+
+    def _submit(self, submit: Any) -> Any:
+        def submitted(executor: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return submit(executor, self.carry(fn), *args, **kwargs)
+
+        return submitted
+
+    def _apply_async(self, apply_async: Any) -> Any:
+        def applied(pool: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+            return apply_async(pool, self.carry(func), *args, **kwargs)
+
+        return applied
+
+    def _create_task(self, create_task: Any) -> Any:
+        def created(loop: Any, coro: Any, **kwargs: Any) -> Any:
+            if _PLACE.get() is None and asyncio._get_running_loop() is not None:
+                place = self.place()
+                if place is not None:
+                    context = copy_context()
+                    context.run(_PLACE.set, place)
+                    return context.run(create_task, loop, coro, **kwargs)
+            return create_task(loop, coro, **kwargs)
+
+        return created
+
+    def _call_soon_threadsafe(self, call: Any) -> Any:
+        # A loop on a thread of its own is often made once and kept: its work belongs to who hands it over, not to
+        # the task that happened to start the thread.
+        def called(loop: Any, callback: Any, *args: Any, context: Any = None) -> Any:
+            place = self.place()
+            if place is not None and context is None:
+                context = copy_context()
+                context.run(_PLACE.set, place)
+            return call(loop, callback, *args, context=context)
+
+        return called

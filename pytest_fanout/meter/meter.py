@@ -1,0 +1,205 @@
+"""The meter: hooks on, keys sealed, one task at a time measured, everything put back at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, ClassVar
+
+from pytest_fanout.errors import UsageError
+from pytest_fanout.meter import via_httpx
+from pytest_fanout.meter.guards import ExitGuard, WallClock
+from pytest_fanout.meter.importing import ImportWatch
+from pytest_fanout.meter.keys import SealedKeys
+from pytest_fanout.meter.ledger import Ledger
+from pytest_fanout.meter.reader import Reader
+from pytest_fanout.meter.seam import Redact, Seam
+from pytest_fanout.meter.task import CapWarning, Source, TaskScope, Trace
+from pytest_fanout.meter.tripwire import Tripwire
+from pytest_fanout.records import Caps, Exchange, MeasureRules, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What belongs to no task: problems of the run, and counts of calls."""
+
+    problems: tuple[Problem, ...]
+    late: int = 0  # calls of a task that had been closed
+    unattributed: int = 0  # model calls that nobody owns
+    setup: int = 0  # model calls of fixtures
+    sealed: bool = True
+
+
+class Meter:
+    """Counts, records and replays the calls of one task at a time in this process.
+
+    Args:
+        mode: replay, record, rerecord or live. In replay nothing goes to a model, with or without a source.
+        measure: rules of budget.toml.
+        hosts: ``host:port`` of model servers known beforehand (those of the recordings).
+        redact: ``(request, answer) -> (request, answer) | None``, before anything is kept or looked up.
+        cap_warning: ``(task, cap, share)``, when 80 % of a cap is used.
+        codecs: the user's own, asked before the built-in ones.
+        environ: where the keys stand.
+    """
+
+    _active: ClassVar[Meter | None] = None
+
+    def __init__(
+        self,
+        *,
+        mode: str,
+        measure: MeasureRules,
+        hosts: Iterable[str] = (),
+        redact: Redact | None = None,
+        cap_warning: CapWarning | None = None,
+        codecs: Iterable[Any] = (),
+        environ: MutableMapping[str, str] = os.environ,
+    ) -> None:
+        self._codecs = tuple(codecs)
+        self._cap_warning = cap_warning
+        self._rules = measure
+        self._ledger = Ledger()
+        self._keys = SealedKeys(environ)
+        self._seam = Seam(mode, measure, self._ledger, Reader(self._codecs), self._keys, redact)
+        self._tripwire = Tripwire(self._seam, self._ledger, hosts)
+        self._exit_guard = ExitGuard(lambda: self._ledger.running is not None)
+        self._clock = WallClock()
+        self._watch = ImportWatch(via_httpx.MODULES, self._imported)
+        self._undo: list[Callable[[], None]] = []
+        self._failed: list[Problem] = []
+        self._told = 0  # of them, those that start() has returned
+
+    # --- the run -----------------------------------------------------------------------------------------------
+
+    def start(self) -> tuple[Problem, ...]:
+        """Seal the keys and set every hook; call it before the agent is imported.
+
+        Returns:
+            A problem for each hook that does not see what passes through it.
+
+        Raises:
+            UsageError: another meter is running in this process.
+        """
+        if Meter._active is not None:
+            raise UsageError(
+                "meter-running",
+                "a measurement is running already in this process: one counts at a time",
+                mend="end the outer measurement first, or measure in another process",
+            )
+        Meter._active = self
+        if self._rules.seal_keys:
+            self._keys.seal()
+        self._ledger.install()
+        self._clock.install()
+        self._exit_guard.install()
+        self._seam.active = True
+        for name in via_httpx.MODULES:
+            module = sys.modules.get(name)
+            if module is not None:
+                self._imported(module)
+        self._watch.install()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+        self._tripwire.arm()
+        self._told = len(self._failed)
+        return tuple(self._failed)
+
+    def stop(self) -> None:
+        """Put everything back: patches, environment, signal handler. Safe to call twice."""
+        if Meter._active is not self:
+            return
+        self._tripwire.disarm()
+        self._watch.uninstall()
+        self._seam.active = False
+        while self._undo:
+            self._undo.pop()()
+        self._exit_guard.uninstall()
+        self._clock.uninstall()
+        self._ledger.uninstall()
+        self._keys.unseal()
+        Meter._active = None
+
+    def finish(self) -> RunFacts:
+        """What belongs to no task, up to now; without the problems that ``start`` has returned."""
+        seam = self._seam
+        return RunFacts(
+            problems=(*self._failed[self._told :], *seam.problems),
+            late=seam.late,
+            unattributed=seam.unattributed,
+            setup=seam.setup_calls,
+            sealed=self._rules.seal_keys,
+        )
+
+    def _imported(self, module: ModuleType) -> None:
+        self._undo.append(via_httpx.install(module, self._seam))
+        for hook in via_httpx.prove(module, self._seam):
+            self._failed.append(
+                Problem("hook-failed", f"the hook {hook} did not see a request that was sent through it exactly once")
+            )
+
+    def _after_fork(self) -> None:
+        self._seam.forked = True
+
+    # --- a task ------------------------------------------------------------------------------------------------
+
+    def open_task(self, agent: str, task: str, trial: int, caps: Caps, source: Source | None = None) -> TaskScope:
+        """Begin one trial; what is called from now on is its own. With a ``source`` every answer comes from there.
+
+        Raises:
+            UsageError: another task is open: one runs at a time in a process.
+        """
+        running = self._ledger.running
+        if running is not None:
+            raise UsageError(
+                "task-running",
+                f"task {task!r} of {agent} cannot begin while {running.task!r} of {running.agent} runs in this process",
+                mend="measure one task after the other, or in parallel processes (pytest -n auto)",
+            )
+        scope = TaskScope(
+            agent, task, trial, caps, source, self._codecs, self._rules.model_hosts, cap_warning=self._cap_warning
+        )
+        self._ledger.open(scope)
+        self._clock.watch(scope)
+        return scope
+
+    def settle(self, scope: TaskScope) -> None:
+        """The agent's code has ended: its wall clock no longer stops anything. ``close_task`` does it as well."""
+        self._clock.settle(scope)
+
+    def close_task(self, scope: TaskScope) -> Trace:
+        """End the trial. What it still calls afterwards is late."""
+        self.settle(scope)
+        duration_ms = scope.now_ms()
+        scope.closed = True
+        self._ledger.close(scope)
+        exchanges = tuple(self._redacted(exchange) for exchange in scope.exchanges())
+        return Trace(
+            exchanges=exchanges,
+            problems=tuple(scope.problems),
+            capped=scope.capped,
+            begun_at=scope.begun_at,
+            duration_ms=duration_ms,
+            misses=scope.misses,
+            hosts=tuple(sorted(scope.hosts)),
+            spent_calls=scope.spent_calls,
+        )
+
+    def _redacted(self, exchange: Exchange) -> Exchange:
+        redact = self._seam.redact
+        changed = redact(exchange.request, exchange.answer) if redact is not None else None
+        return exchange if changed is None else replace(exchange, request=changed[0], answer=changed[1])
+
+    def aside(self, name: str) -> AbstractContextManager[None]:
+        """Calls inside are booked in the bucket ``name``: recorded and capped, but not the agent's."""
+        return self._ledger.aside(name)
+
+    @contextmanager
+    def setup(self) -> Iterator[None]:
+        """Calls inside (fixtures) belong to no task; in replay they are refused with 400 and noted."""
+        with self._ledger.setup():
+            yield

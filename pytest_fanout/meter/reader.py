@@ -1,0 +1,97 @@
+"""Endpoints and codecs, the user's own ones asked first, with an answer cache for the call path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytest_fanout import wire
+from pytest_fanout.records import Attempt, Endpoint, HttpAnswer, HttpRequest
+
+#: Kinds that are fanout.
+COUNTED = frozenset({"generate", "compact"})
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_CACHE_SIZE = 1024
+
+
+class Reader:
+    """``wire`` with the codecs of ``pytest_fanout_codecs`` in front; a codec that raises does not stop the agent."""
+
+    def __init__(self, codecs: Iterable[Any] = ()) -> None:
+        self._codecs = tuple(codecs)
+        self._cache: dict[tuple[str, str], tuple[Endpoint, Any]] = {}
+
+    def classify(self, method: str, url: str) -> Endpoint:
+        return self._find(method, url)[0]
+
+    def is_readable(self, method: str, url: str) -> bool:
+        """Whether some codec reads the answers of this endpoint."""
+        endpoint, codec = self._find(method, url)
+        return codec is not None or wire.is_readable(endpoint)
+
+    def read(self, request: HttpRequest, answer: HttpAnswer) -> Attempt | None:
+        return self.read_parts(request.method, request.url, request.body, answer.status, answer.headers, answer.body)
+
+    def read_parts(
+        self,
+        method: str,
+        url: str,
+        request_body: bytes,
+        status: int | None,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+    ) -> Attempt | None:
+        codec = self._find(method, url)[1]
+        if codec is not None:
+            try:
+                read: Attempt | None = codec.read_call(method, url, request_body, status, headers, body)
+            except Exception:
+                read = None
+            if read is not None:
+                return read
+            endpoint = self.classify(method, url)
+            # The codec claimed this URL: what it cannot read still counts, with unknown usage.
+            return Attempt(
+                api=endpoint.api or "unknown",
+                kind=endpoint.kind,
+                status="incomplete" if status and status < 300 else "error",
+                http_status=status,
+                usage_source="missing" if status and status < 300 else "none",
+                notes=("codec_error",),
+            )
+        return wire.read_call(method, url, request_body, status, tuple(headers), body)
+
+    def _find(self, method: str, url: str) -> tuple[Endpoint, Any]:
+        found = self._cache.get((method, url))
+        if found is None:
+            found = self._ask(method, url)
+            if len(self._cache) >= _CACHE_SIZE:
+                self._cache.clear()
+            self._cache[method, url] = found
+        return found
+
+    def _ask(self, method: str, url: str) -> tuple[Endpoint, Any]:
+        for codec in self._codecs:
+            try:
+                endpoint = codec.classify(method, url)
+            except Exception:
+                endpoint = None
+            if endpoint is not None:
+                return endpoint, codec
+        return wire.classify(method, url), None
+
+
+def peer_of(url: str) -> tuple[str, int]:
+    """Host in lower case and port of a URL; ("", 0) for what is none."""
+    try:
+        parts = urlsplit(url)
+        return (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return "", 0
+
+
+def host_port(url: str) -> str:
+    """``host:port`` of a URL."""
+    host, port = peer_of(url)
+    return f"{host}:{port}"

@@ -1,0 +1,62 @@
+"""What a client gets instead of the network: a recorded answer, or one of ours. Library-independent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_fanout.meter.flight import Flight, RawHeaders
+from pytest_fanout.records import HttpAnswer
+
+_RETRIED = frozenset({408, 409, 429})
+_PREFIXES = frozenset({"closed_early", "partial", "unread"})
+
+
+class Playback:
+    """An answer as the client will see it. ``status`` None: no response began."""
+
+    def __init__(self, answer: HttpAnswer, flight: Flight) -> None:
+        self._answer = answer
+        self._flight = flight
+        self.status = answer.status
+        self.chunks: Sequence[bytes] = answer.chunks
+        self.headers: RawHeaders = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in _short_waits(answer)]
+        self.ended_ms = answer.ended_ms
+
+    def read_to_end(self) -> str | None:
+        """The client has read all that there is: the name of the error to raise in it, or None."""
+        answer, flight = self._answer, self._flight
+        if answer.outcome == "error":
+            flight.end("error", answer.error)
+            return answer.error or "ReadError"
+        if answer.outcome in _PREFIXES:
+            flight.end("error", "ReadError")
+            if flight.scope is not None:
+                flight.scope.add_problem(
+                    "recording-prefix",
+                    f"task {flight.scope.task!r} reads on where the recorded run stopped reading"
+                    f" (request {flight.seq + 1}): only the first part of that answer is known\n"
+                    "  mend: record the task anew",
+                    "stale",
+                )
+            return "ReadError"
+        flight.end("complete")
+        return None
+
+    def close(self) -> None:
+        self._flight.end("closed_early")
+
+
+def playback_of(flight: Flight) -> Playback | None:
+    """How to answer this flight without the network; None when it goes out."""
+    answer = flight.replayed.answer if flight.replayed is not None else flight.reply
+    return None if answer is None else Playback(answer, flight)
+
+
+def _short_waits(answer: HttpAnswer) -> list[tuple[str, str]]:
+    """The headers, with waits before a retry cut to a millisecond: the recorded one has been waited for once."""
+    headers = list(answer.headers)
+    status = answer.status or 0
+    if status not in _RETRIED and status < 500:
+        return headers
+    headers = [(name, value) for name, value in headers if not name.startswith("retry-after")]
+    return [*headers, ("retry-after-ms", "1")]

@@ -1,0 +1,254 @@
+"""From the exchanges of one trial to its numbers. Pure: the same exchanges always give the same samples.
+
+The samples, one integer a trial; only calls of the bucket "agent" are in them, and of kinds generate and compact:
+
+fanout             calls that reached a model (grouping.py says which attempts are one call)
+attempts           physical requests, failed ones included
+tool_calls         client tool calls that answers ask for, all names; ``tool_calls[NAME]`` by name
+input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens
+                   sums over attempts; None when any call's usage is missing or partial, or no provider tells the part
+context_max        the largest input of one attempt, in tokens
+context_token_ms   sum over attempts of (input + output tokens) x its duration: what the attempt keeps in a KV cache
+duration_ms        as given: from the start to the end of the task
+model_ms           sum of the durations of attempts; overlapping ones count in full
+tool_ms            from the end of an answer that asks for a tool to the start of the first later request that carries
+                   its result (matched by id), summed over tool calls; ``tool_ms[NAME]`` by name
+peak_concurrency   most attempts in flight at once
+rounds             longest chain of calls each begun after the one before had ended
+spawn_depth        None: not visible on the wire
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pytest_fanout import wire
+from pytest_fanout.meter.grouping import Counted, group_attempts
+from pytest_fanout.meter.ledger import AGENT
+from pytest_fanout.meter.reader import COUNTED, Reader, host_port
+from pytest_fanout.records import TOKEN_METRICS, Attempt, CallSite, Exchange, ModelCall, Problem
+
+#: Kinds that run an unknown number of model calls at the provider, or on a channel that is not read.
+_UNOBSERVABLE = frozenset({"agent_run", "batch", "channel"})
+_UNKNOWN = frozenset({"missing", "partial"})
+_PARTS = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The numbers of one trial. ``calls`` are the agent's; ``aside`` counts those of other buckets by name."""
+
+    calls: tuple[ModelCall, ...]
+    samples: Mapping[str, int | None]
+    aside: Mapping[str, int] = field(default_factory=dict)
+    sites: Mapping[str, int] = field(default_factory=dict)
+    site_tokens: Mapping[str, int] = field(default_factory=dict)
+    call_sites: tuple[CallSite, ...] = ()
+    models_requested: tuple[str, ...] = ()
+    models_served: tuple[str, ...] = ()
+    unknown_usage: int = 0  # calls whose usage is missing or partial
+    other: int = 0  # requests that are no model calls: tools, model lists, token counting, embeddings
+    unclassified: int = 0
+    hosts: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def measure_trial(
+    exchanges: Iterable[Exchange], duration_ms: int, codecs: Iterable[Any] = (), model_hosts: Iterable[str] = ()
+) -> Measured:
+    """Count one trial, in every mode by this one function, so that a replay equals its recording.
+
+    Args:
+        exchanges: all of the trial, in any order; their times are ms from the start of the task.
+        duration_ms: of the task; in replay that of the recording.
+        codecs: the user's own, asked before the built-in ones.
+        model_hosts: the user's own model hosts: an unknown POST to one is unclassified.
+    """
+    reader, sorting = Reader(codecs), _Sorting(tuple(model_hosts))
+    for exchange in exchanges:
+        sorting.add(exchange, reader)
+    calls = {bucket: group_attempts(items) for bucket, items in sorting.counted.items()}
+    own = calls.pop(AGENT, ())
+    reached = [call for call in own if call.reached_model]
+    sites = Counter(site.fingerprint for call in reached if (site := call.last.site))
+    site_tokens: Counter[str] = Counter()
+    for call in reached:
+        if site := call.last.site:
+            site_tokens[site.fingerprint] += sum(attempt.total_tokens or 0 for attempt in call.attempts)
+    known = {site.fingerprint: site for call in own for attempt in call.attempts if (site := attempt.site)}
+    attempts = [attempt for call in own for attempt in call.attempts]
+    return Measured(
+        calls=own,
+        samples=samples_of(own, duration_ms),
+        aside={name: sum(call.reached_model for call in some) for name, some in sorted(calls.items())},
+        sites=dict(sites),
+        site_tokens=dict(site_tokens),
+        call_sites=tuple(known[fingerprint] for fingerprint in sorted(known)),
+        models_requested=_names(attempt.model_requested for attempt in attempts),
+        models_served=_names(attempt.model_served for attempt in attempts),
+        unknown_usage=sum(_is_unknown(call) for call in reached),
+        other=sorting.other,
+        unclassified=len(sorting.unclassified),
+        hosts=tuple(sorted(sorting.hosts)),
+        problems=sorting.problems(),
+    )
+
+
+class _Sorting:
+    """Exchanges by what they are."""
+
+    def __init__(self, model_hosts: tuple[str, ...]) -> None:
+        self.model_hosts = model_hosts
+        self.counted: dict[str, list[Counted]] = {}
+        self.other = 0
+        self.unclassified: list[str] = []
+        self.unobservable: list[str] = []
+        self.empty: list[str] = []
+        self.hosts: set[str] = set()
+
+    def add(self, exchange: Exchange, reader: Reader) -> None:
+        request, status = exchange.request, exchange.answer.status
+        if exchange.role == "refused" or (status is not None and 300 <= status < 400):
+            return  # never sent, or the next hop is the request
+        kind = reader.classify(request.method, request.url).kind
+        name = f"{request.method} {request.url.partition('?')[0]}"
+        if kind in COUNTED:
+            attempt = reader.read(request, exchange.answer)
+            kind = attempt.kind if attempt is not None else "other"
+            if attempt is not None and kind in COUNTED:
+                self._count(exchange, attempt, name)
+                return
+        if kind in _UNOBSERVABLE:
+            self.unobservable.append(f"{name} ({kind})")
+        elif kind == "other" and wire.is_unclassified(request.method, request.url, self.model_hosts):
+            self.unclassified.append(name)
+        else:
+            self.other += 1
+
+    def _count(self, exchange: Exchange, attempt: Attempt, name: str) -> None:
+        end = exchange.started_ms + exchange.answer.ended_ms
+        url = exchange.request.url.partition("?")[0]
+        timed = replace(attempt, url=url, started_ms=exchange.started_ms, ended_ms=end)
+        self.counted.setdefault(exchange.bucket, []).append(Counted(exchange, timed))
+        self.hosts.add(host_port(exchange.request.url))
+        if "no_codec" in attempt.notes or "codec_error" in attempt.notes:
+            self.unclassified.append(name)
+        if "empty_response" in attempt.notes and exchange.answer.outcome == "complete":
+            self.empty.append(name)
+
+    def problems(self) -> tuple[Problem, ...]:
+        found = []
+        if self.unclassified:
+            found.append(
+                Problem(
+                    "unclassified-request",
+                    f"{_times(self.unclassified)}: sent to a model host, and no codec reads it\n"
+                    "  mend: add a codec by the hook pytest_fanout_codecs",
+                )
+            )
+        if self.unobservable:
+            found.append(
+                Problem(
+                    "fanout-unobservable",
+                    f"{_times(self.unobservable)}: the provider runs model calls of its own there, out of sight",
+                )
+            )
+        if self.empty:
+            found.append(
+                Problem(
+                    "empty-answer",
+                    f"{_times(self.empty)}: answered 200 with no content and no usage, so nothing was measured",
+                )
+            )
+        return tuple(found)
+
+
+def _times(names: Sequence[str]) -> str:
+    return ", ".join(name if count == 1 else f"{name} x {count}" for name, count in sorted(Counter(names).items()))
+
+
+def _names(found: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(sorted({name for name in found if name}))
+
+
+def _is_unknown(call: ModelCall) -> bool:
+    return any(attempt.usage_source in _UNKNOWN for attempt in call.attempts)
+
+
+def samples_of(calls: Sequence[ModelCall], duration_ms: int) -> dict[str, int | None]:
+    """The samples of the agent's calls, as the module says."""
+    reached = [call for call in calls if call.reached_model]
+    attempts = [attempt for call in calls for attempt in call.attempts]
+    spans = [(attempt.started_ms or 0, attempt.ended_ms or 0) for attempt in attempts]
+    asked = Counter(tool.name for call in reached for tool in call.last.tool_calls)
+    waits = _tool_waits(reached)
+    samples: dict[str, int | None] = {
+        "fanout": len(reached),
+        "attempts": len(attempts),
+        "tool_calls": asked.total(),
+        **_token_samples(reached),
+        "duration_ms": duration_ms,
+        "model_ms": sum(end - start for start, end in spans),
+        "tool_ms": sum(waits.values()),
+        "peak_concurrency": _peak(spans),
+        "rounds": _longest_chain([(c.attempts[0].started_ms or 0, c.last.ended_ms or 0) for c in calls]),
+        "spawn_depth": None,
+    }
+    samples.update((f"tool_calls[{name}]", count) for name, count in sorted(asked.items()))
+    samples.update((f"tool_ms[{name}]", waits.get(name, 0)) for name in sorted(asked))
+    return samples
+
+
+def _token_samples(reached: Sequence[ModelCall]) -> dict[str, int | None]:
+    if any(_is_unknown(call) for call in reached):
+        return dict.fromkeys(sorted(TOKEN_METRICS - {"tokens"}))
+    used = [a for call in reached for a in call.attempts if a.usage_source != "none"]
+    samples: dict[str, int | None] = {}
+    for name in _PARTS:
+        values = [getattr(attempt, name) for attempt in used]
+        samples[name] = None if None in values else sum(values)
+    samples["context_max"] = max((a.input_tokens or 0 for a in used), default=0)
+    samples["context_token_ms"] = sum((a.total_tokens or 0) * ((a.ended_ms or 0) - (a.started_ms or 0)) for a in used)
+    return samples
+
+
+def _tool_waits(calls: Sequence[ModelCall]) -> Counter[str]:
+    """Milliseconds by tool name."""
+    waits: Counter[str] = Counter()
+    starts = sorted(
+        (attempt.started_ms or 0, result)
+        for call in calls
+        for attempt in call.attempts
+        for result in attempt.tool_results_in
+    )
+    for call in calls:
+        end = call.last.ended_ms or 0
+        for tool in call.last.tool_calls:
+            start = next((at for at, result in starts if result == tool.id and at >= end), None)
+            if tool.id is not None and start is not None:
+                waits[tool.name] += start - end
+    return waits
+
+
+def _peak(spans: Iterable[tuple[int, int]]) -> int:
+    flying: list[int] = []
+    peak = 0
+    for start, end in sorted(spans):
+        while flying and flying[0] <= start:
+            heapq.heappop(flying)
+        heapq.heappush(flying, end)
+        peak = max(peak, len(flying))
+    return peak
+
+
+def _longest_chain(spans: Iterable[tuple[int, int]]) -> int:
+    """Most spans that can be put one after the other: always take the one that ends first."""
+    length, free_from = 0, -1
+    for start, end in sorted(spans, key=lambda span: (span[1], span[0])):
+        if start >= free_from:
+            length, free_from = length + 1, end
+    return length

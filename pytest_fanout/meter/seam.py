@@ -1,0 +1,241 @@
+"""The one decision about a request, whatever library sends it: count it, answer it, let it go out, or refuse it."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pytest_fanout import wire
+from pytest_fanout.meter.flight import Flight, RawHeaders
+from pytest_fanout.meter.keys import SealedKeys, is_loopback
+from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger
+from pytest_fanout.meter.reader import COUNTED, Reader, peer_of
+from pytest_fanout.meter.task import TaskScope
+from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
+from pytest_fanout.wire import hosts
+
+Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
+_NO_ANSWER = HttpAnswer(None, (), (), (), 0)
+_CACHE_SIZE = 1024
+
+
+class Target(NamedTuple):
+    """What is known of a method and URL before the request is looked at."""
+
+    role: str  # model or tool
+    counted: bool  # generate or compact
+    way: str  # normal, ignore, passthrough, live_input
+    host: str
+    port: int
+
+
+class Outgoing(NamedTuple):
+    """How a request really goes out when its keys were dummies."""
+
+    headers: RawHeaders
+    url: str
+
+
+class Seam:
+    """Asked by each hook: ``begin`` before anything is sent. It owns the counts of what belongs to no task."""
+
+    def __init__(
+        self, mode: str, rules: MeasureRules, ledger: Ledger, reader: Reader, keys: SealedKeys, redact: Redact | None
+    ) -> None:
+        self.mode = mode
+        self.rules = rules
+        self.ledger = ledger
+        self.reader = reader
+        self.keys = keys
+        self.redact = redact
+        self.active = False
+        self.forked = False  # in a child made by fork nothing can be counted for the parent
+        self.probe: list[str] | None = None  # while a hook proves itself: what it saw
+        self.problems: list[Problem] = []
+        self.late = 0
+        self.unattributed = 0
+        self.setup_calls = 0
+        self.peers: set[tuple[str, int]] = set()  # host and port that served a counted call
+        self._lock = threading.RLock()
+        self._targets: dict[tuple[str, str], Target] = {}
+
+    # --- the hooks ask -----------------------------------------------------------------------------------------
+
+    def begin(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight | None:
+        """Book a request before it is sent.
+
+        Returns:
+            None: it is none of ours, let it pass. A flight with ``reply`` or ``replayed``: answer with that.
+            Any other flight: send it (see ``open_request``) and tell the flight what comes back.
+
+        Raises:
+            TaskStopped: a cap of its task is reached.
+        """
+        target = self._targets.get((method, url)) or self._look(method, url)
+        if target.way == "passthrough":
+            return None
+        place = self.ledger.place()
+        if target.way == "ignore":
+            return self._replied(self._flight(None, AGENT, layer, method, url, headers, body), 204, b"")
+        if self.forked:
+            return self._in_child(layer, method, url, headers, body) if target.role == "model" else None
+        if place is None or place.scope.closed:
+            if target.role != "model":
+                return None
+            return self._unowned(place.scope if place else None, target, layer, method, url, headers, body)
+        scope, bucket = place
+        flight = self._flight(scope, bucket, layer, method, url, headers, body)
+        flight.role, flight.counted = target.role, target.counted
+        scope.reserve(flight)
+        if target.role == "model":
+            self._remember(scope, target)
+        if target.way == "live_input":
+            flight.live_input = True
+        elif scope.source is not None or self.mode == "replay":
+            return self._from_source(scope, flight)
+        return self._live(flight, target)
+
+    def open_request(self, flight: Flight) -> Outgoing | None:
+        """Headers and URL to send instead of the agent's, when those hold dummy keys."""
+        opened = self.keys.open_request(flight.headers, flight.url) if self.keys.is_sealed else None
+        if opened is None or opened[2] is not None:
+            return None
+        return Outgoing(opened[0], opened[1])
+
+    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
+        """Add a problem of the run once."""
+        problem = Problem(slug, text, verdict)
+        with self._lock:
+            if problem not in self.problems:
+                self.problems.append(problem)
+
+    # --- what happens to it ------------------------------------------------------------------------------------
+
+    def _from_source(self, scope: TaskScope, flight: Flight) -> Flight:
+        request = self.keys.scrub(flight.request())
+        if self.redact is not None:
+            request = (self.redact(request, _NO_ANSWER) or (request,))[0]
+        replayed = scope.source.answer(request, flight.role) if scope.source is not None else None
+        if replayed is not None:
+            flight.replayed = replayed
+            return flight
+        with scope.lock:
+            scope.misses += 1
+        return self._refused(
+            flight,
+            400,
+            "request-not-recorded",
+            f"this {flight.role} request is not on the recording of task {scope.task!r}, and replay goes to no network",
+        )
+
+    def _live(self, flight: Flight, target: Target) -> Flight:
+        scope = flight.scope
+        opened = self.keys.open_request(flight.headers, flight.url) if self.keys.is_sealed else None
+        missing = opened[2] if opened is not None else None
+        if missing is not None and target.role == "model" and not is_loopback(target.host):
+            text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
+            (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
+            return self._refused(flight, 401, "missing-key", text)
+        if scope is not None and flight.counted:
+            with scope.lock:
+                scope.spent_calls += 1
+        return flight
+
+    def _unowned(
+        self,
+        closed: TaskScope | None,
+        target: Target,
+        layer: str,
+        method: str,
+        url: str,
+        headers: RawHeaders,
+        body: bytes,
+    ) -> Flight:
+        where = f"{method} {target.host}:{target.port}"
+        in_setup = closed is None and self.ledger.setup_depth > 0
+        bucket = SETUP if in_setup else AGENT
+        flight = self._flight(closed, bucket, layer, method, url, headers, body)
+        flight.role, flight.counted = target.role, target.counted
+        self.peers.add((target.host, target.port))
+        with self._lock:
+            self.late += closed is not None
+            self.setup_calls += in_setup
+            self.unattributed += closed is None and not in_setup
+        if closed is not None:
+            closed.reserve(flight)
+            text = f"{where} was called for task {closed.task!r} of {closed.agent} after it had ended"
+            problem = closed.add_problem("late-call", text)
+            with self._lock:
+                if problem not in self.problems:
+                    self.problems.append(problem)
+        elif in_setup and self.mode == "replay":
+            self.add_problem(
+                "setup-call", f"a fixture called {where}; set-up is not recorded, so replay refused it", "notice"
+            )
+        elif not in_setup:
+            self.add_problem(
+                "unattributed-call", f"{where} was called while no task was running, or by a thread of none"
+            )
+        if self.mode == "replay":
+            return self._refused(flight, 400, "request-not-recorded", "replay goes to no network")
+        return self._live(flight, target)
+
+    def _in_child(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight:
+        flight = self._flight(None, AGENT, layer, method, url, headers, body)
+        return self._refused(flight, 400, "forked-call", "a model call in a forked child process cannot be counted")
+
+    def _refused(self, flight: Flight, status: int, slug: str, text: str) -> Flight:
+        flight.role = "refused"
+        message = f"pytest-fanout: {text}; see docs/messages.md#{slug}"
+        body = json.dumps({"error": {"type": "pytest_fanout", "code": slug, "message": message}}).encode()
+        return self._replied(flight, status, body)
+
+    def _replied(self, flight: Flight, status: int, body: bytes) -> Flight:
+        headers = (("content-type", "application/json"), ("x-should-retry", "false")) if body else ()
+        flight.reply = HttpAnswer(status, headers, (body,) if body else (), (0,) if body else (), 0)
+        flight.status = status
+        flight.end("complete")
+        return flight
+
+    # --- looking -----------------------------------------------------------------------------------------------
+
+    def _flight(
+        self, scope: TaskScope | None, bucket: str, layer: str, method: str, url: str, headers: RawHeaders, body: bytes
+    ) -> Flight:
+        return Flight(scope, bucket, layer, method, url, headers, body, self.reader, self.keys)
+
+    def _remember(self, scope: TaskScope, target: Target) -> None:
+        peer = (target.host, target.port)
+        if peer not in self.peers:
+            self.peers.add(peer)
+        scope.hosts.add(f"{target.host}:{target.port}")
+
+    def _look(self, method: str, url: str) -> Target:
+        kind = self.reader.classify(method, url).kind
+        host, port = peer_of(url)
+        is_model = kind != "other" or wire.is_unclassified(method, url, self.rules.model_hosts)
+        if not is_model:
+            is_model = hosts.is_model_host(f"{host}:{port}", self.rules.model_hosts)
+        way = "normal"
+        # A model endpoint is never let by, whatever the rules say: it would be a hole in the count.
+        if not is_model:
+            for name in ("ignore", "passthrough", "live_inputs"):
+                if matches_host(host, port, getattr(self.rules, name)):
+                    way = "live_input" if name == "live_inputs" else name
+                    break
+        target = Target("model" if is_model else "tool", kind in COUNTED, way, host, port)
+        if len(self._targets) >= _CACHE_SIZE:
+            self._targets.clear()
+        self._targets[method, url] = target
+        return target
+
+
+def matches_host(host: str, port: int, patterns: Iterable[str]) -> bool:
+    """Whether one of ``patterns`` (``host``, ``host:port``, ``*`` for any characters) names this peer."""
+    return any(
+        fnmatch.fnmatchcase(f"{host}:{port}" if ":" in pattern else host, pattern.strip().lower())
+        for pattern in patterns
+    )

@@ -1,0 +1,274 @@
+"""One running task: its counters, its caps, and what it sent and heard."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_fanout.errors import TaskStopped
+from pytest_fanout.meter.ledger import AGENT, Place
+from pytest_fanout.records import Caps, Exchange, HttpRequest, ModelCall, Problem, Replayed
+
+if TYPE_CHECKING:
+    from pytest_fanout.meter.flight import Flight
+    from pytest_fanout.meter.samples import Measured
+
+#: ``(task, cap, share)``: told once a task and cap, when 80 % of it is used.
+CapWarning = Callable[[str, str, float], object]
+
+
+class Source(Protocol):
+    """Where recorded answers come from. It keeps the misses itself: they make the trial stale."""
+
+    def answer(self, request: HttpRequest, role: str) -> Replayed | None:
+        """The next recorded answer to this request, None when there is none. Called from any thread."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one trial said and heard. ``duration_ms`` is by the clock: in replay the recording's counts instead."""
+
+    exchanges: tuple[Exchange, ...]
+    problems: tuple[Problem, ...]
+    capped: str | None  # name of the cap that stopped it
+    begun_at: int  # unix seconds
+    duration_ms: int
+    misses: int  # requests that were not on the recording
+    hosts: tuple[str, ...]  # host:port of the model calls
+    spent_calls: int  # generation requests that really went out
+
+
+@dataclass(slots=True)
+class _Counters:
+    """What one bucket has used so far, as the caps see it."""
+
+    fanout: int = 0
+    attempts: int = 0
+    tokens: int = 0
+    tool_calls: int = 0
+    in_flight: int = 0
+
+
+@dataclass(slots=True)
+class _Failures:
+    """The last failing request and how many times it came in a row."""
+
+    key: tuple[str, str, bytes] | None = None
+    count: int = 0
+
+
+@dataclass(eq=False)
+class TaskScope:
+    """The running task. ``fanout``, ``attempts``, ``tokens``, ``tool_calls`` and ``calls`` tell where it stands now,
+    by the same rules as the final samples."""
+
+    agent: str
+    task: str
+    trial: int
+    caps: Caps
+    source: Source | None
+    codecs: tuple[object, ...] = ()
+    model_hosts: tuple[str, ...] = ()
+    cap_warning: CapWarning | None = None
+    begun_at: int = field(default_factory=lambda: int(time.time()))
+    t0: int = field(default_factory=time.perf_counter_ns)
+    closed: bool = False
+    settled: bool = False  # the agent's code has ended: nothing is raised into it any more
+    expired: bool = False  # its wall clock has run out
+    capped: str | None = None
+    misses: int = 0
+    spent_calls: int = 0
+    flights: list[Flight] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    hosts: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.home = Place(self, AGENT)
+        self.lock = threading.RLock()  # a stream that is collected while it is held releases its flight
+        self._numbers = itertools.count()
+        self._used: dict[str, _Counters] = {}
+        self._failures: dict[str, _Failures] = {}
+        self._broken: dict[str, list[tuple[str, bytes]]] = {}  # url -> attempts that a retry continues
+        self._warned: set[str] = set()
+        self._refused = False
+
+    # --- what a test may ask ------------------------------------------------------------------------------------
+
+    def measured(self) -> Measured:
+        """The samples as they would be if the task ended now."""
+        from pytest_fanout.meter.samples import measure_trial
+
+        return measure_trial(self.exchanges(), self.now_ms(), self.codecs, self.model_hosts)
+
+    @property
+    def calls(self) -> tuple[ModelCall, ...]:
+        return tuple(call for call in self.measured().calls if call.reached_model)
+
+    @property
+    def fanout(self) -> int:
+        return self.measured().samples["fanout"] or 0
+
+    @property
+    def attempts(self) -> int:
+        return self.measured().samples["attempts"] or 0
+
+    @property
+    def tool_calls(self) -> int:
+        return self.measured().samples["tool_calls"] or 0
+
+    @property
+    def tokens(self) -> int | None:
+        """Input plus output so far; None where a call's usage is not known."""
+        samples = self.measured().samples
+        used, made = samples["input_tokens"], samples["output_tokens"]
+        return None if used is None or made is None else used + made
+
+    # --- what the seam does ------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return (time.perf_counter_ns() - self.t0) // 1_000_000
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Everything sent so far, in order of sending; streams that nobody has finished reading are ``unread``."""
+        flights = sorted(self.flights, key=lambda flight: flight.seq)
+        return tuple(flight.exchange() for flight in flights if flight.kept)
+
+    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
+        """Add a problem of this task once, however often it is seen."""
+        problem = Problem(slug, text, verdict, self.agent, self.task, self.trial)
+        with self.lock:
+            if problem not in self.problems:
+                self.problems.append(problem)
+        return problem
+
+    def stop(self, cap: str) -> None:
+        """Mark the task as stopped by ``cap``; every further call of it is refused."""
+        if self.capped is None:
+            self.capped = cap
+
+    def stopped(self) -> TaskStopped:
+        cap = self.capped or ""
+        return TaskStopped(
+            f"pytest-fanout: {self.task!r} of {self.agent} reached its cap {cap} = {getattr(self.caps, cap, None)}:"
+            " it was stopped and every further call of it is refused"
+        )
+
+    def reserve(self, flight: Flight) -> None:
+        """Take a place for one attempt before it is sent, or stop the task.
+
+        Raises:
+            TaskStopped: the attempt would go beyond a cap, or the task has been stopped before.
+        """
+        warnings: list[tuple[str, float]] = []
+        with self.lock:
+            if self.capped is None and flight.counted:
+                used = self._used.setdefault(flight.bucket, _Counters())
+                again = self._is_retry(flight)
+                full = self._full(flight, used, again)
+                if full is not None:
+                    self.capped = full
+                else:
+                    used.fanout += not again
+                    used.attempts += 1
+                    used.in_flight += 1
+                    flight.holds = True
+                    self._warn_from(used, warnings)
+            if self.capped is not None:
+                flight.refuse("TaskStopped")
+                flight.kept = not self._refused
+                self._refused = True
+            self.flights.append(flight)
+        self._warn(warnings)
+        if self.capped is not None and not flight.holds:
+            raise self.stopped()
+
+    def release(self, flight: Flight) -> None:
+        """Book what an attempt has cost, once it has ended."""
+        warnings: list[tuple[str, float]] = []
+        tokens, asked, reached = flight.cost()
+        with self.lock:
+            if not flight.holds:
+                return
+            flight.holds = False
+            used = self._used[flight.bucket]
+            used.in_flight -= 1
+            used.tokens += tokens
+            used.tool_calls += asked
+            if not reached:
+                used.fanout -= 1  # nothing was generated: the place is free for the retry
+            elif flight.broke:
+                self._broken.setdefault(flight.url, []).append((flight.method, flight.body))
+            self._count_failure(flight)
+            self._warn_from(used, warnings)
+        self._warn(warnings)
+
+    def _is_retry(self, flight: Flight) -> bool:
+        broken = self._broken.get(flight.url)
+        if not broken:
+            return False
+        key = (flight.method, flight.body)
+        if key not in broken:
+            return False
+        broken.remove(key)
+        return True
+
+    def _full(self, flight: Flight, used: _Counters, again: bool) -> str | None:
+        caps = self.caps
+        failures = self._failures.get(flight.bucket)
+        for name, full in (
+            ("fanout", not again and caps.fanout is not None and used.fanout >= caps.fanout),
+            ("attempts", caps.attempts is not None and used.attempts >= caps.attempts),
+            ("tokens", caps.tokens is not None and used.tokens >= caps.tokens),
+            ("tool_calls", caps.tool_calls is not None and used.tool_calls > caps.tool_calls),
+            ("parallel_calls", caps.parallel_calls is not None and used.in_flight >= caps.parallel_calls),
+        ):
+            if full:
+                return name
+        limit = caps.identical_errors
+        if limit is None or failures is None or failures.count < limit:
+            return None
+        return "identical_errors" if failures.key == (flight.method, flight.url, flight.body) else None
+
+    def _count_failure(self, flight: Flight) -> None:
+        failures = self._failures.setdefault(flight.bucket, _Failures())
+        if not flight.failed:
+            failures.key, failures.count = None, 0
+            return
+        key = (flight.method, flight.url, flight.body)
+        failures.count = failures.count + 1 if key == failures.key else 1
+        failures.key = key
+
+    def _warn_from(self, used: _Counters, warnings: list[tuple[str, float]]) -> None:
+        if self.cap_warning is None:
+            return
+        for name in ("fanout", "attempts", "tokens", "tool_calls"):
+            cap, value = getattr(self.caps, name), getattr(used, name)
+            if cap and value * 5 >= cap * 4 and name not in self._warned:
+                self._warned.add(name)
+                warnings.append((name, value / cap))
+
+    def warn(self, cap: str, share: float) -> None:
+        """Tell once that ``share`` of a cap is used."""
+        with self.lock:
+            new = cap not in self._warned
+            self._warned.add(cap)
+        if new:
+            self._warn([(cap, share)])
+
+    def _warn(self, warnings: list[tuple[str, float]]) -> None:
+        for cap, share in warnings:
+            try:
+                if self.cap_warning is not None:
+                    self.cap_warning(self.task, cap, share)
+            except Exception as error:  # a hook of the user's must not change what the agent sees
+                self.add_problem(
+                    "hook-raised", f"pytest_fanout_cap_warning raised {type(error).__name__}: {error}", "notice"
+                )

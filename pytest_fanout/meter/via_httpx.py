@@ -1,0 +1,356 @@
+"""The hook of httpx and httpx2: ``Client._send_single_request`` and ``AsyncClient._send_single_request``.
+
+One code for both libraries; they differ in names of their own classes only. The point lies below redirects, auth flows
+and SDK retries, so that each physical request passes once, and above every transport, so that mock transports and
+a user's own cassettes are counted too. Replayed responses are built by the library itself: its own method is called on
+a stand-in for the client whose transport gives the recorded chunks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from pytest_fanout.meter.flight import Flight
+from pytest_fanout.meter.ledger import INSIDE, is_inside
+from pytest_fanout.meter.replies import Playback, playback_of
+from pytest_fanout.meter.seam import Seam
+
+MODULES = ("httpx", "httpx2")
+_METHOD = "_send_single_request"
+_MARK = "_pytest_fanout_hook"
+
+
+def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
+    """Patch the client classes of ``module``; the returned function takes the patch off again.
+
+    Classes that carry the hook already (``httpx2.alias_httpx()`` makes two names for one class) are left alone.
+    """
+    undo = [
+        _patch(cls, make(module, seam, getattr(cls, _METHOD)))
+        for cls, make in ((module.Client, _sync_hook), (module.AsyncClient, _async_hook))
+        if not hasattr(getattr(cls, _METHOD), _MARK)
+    ]
+
+    def uninstall() -> None:
+        for step in undo:
+            step()
+
+    return uninstall
+
+
+def prove(module: ModuleType, seam: Seam) -> list[str]:
+    """Send one request through a mock transport by each hook; names of the hooks that did not see it exactly once."""
+    failed = []
+    for cls in (module.Client, module.AsyncClient):
+        seam.probe = []
+        try:
+            _send_probe(module, cls)
+        except Exception:
+            seam.probe = []
+        if len(seam.probe) != 1:
+            failed.append(f"{module.__name__}.{cls.__name__}.{_METHOD}")
+        seam.probe = None
+    return failed
+
+
+def _send_probe(module: ModuleType, cls: Any) -> None:
+    transport = module.MockTransport(lambda request: module.Response(204))
+    client = cls(transport=transport, trust_env=False)
+    request = client.build_request("GET", "http://probe.invalid/")
+    if cls is module.Client:
+        client.send(request)
+        client.close()
+        return
+    for step in (client.send(request), client.aclose()):
+        try:
+            step.send(None)  # a mock transport never waits, so no event loop is needed
+        except StopIteration:
+            continue
+        step.close()
+
+
+def _patch(cls: Any, hook: Any) -> Callable[[], None]:
+    before = cls.__dict__[_METHOD]
+    setattr(cls, _METHOD, hook)
+
+    def undo() -> None:
+        if cls.__dict__.get(_METHOD) is hook:
+            setattr(cls, _METHOD, before)
+
+    return undo
+
+
+def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
+    layer = module.__name__
+    tee = _sync_tee(module)
+    build = _sync_playback(module, original)
+
+    @functools.wraps(original)
+    def send(client: Any, request: Any) -> Any:
+        if not seam.active or is_inside():
+            return original(client, request)
+        if seam.probe is not None:
+            seam.probe.append(layer)
+            return original(client, request)
+        sendable = isinstance(request.stream, module.SyncByteStream)
+        body = request.read() if sendable else b""
+        flight = seam.begin(layer, request.method, str(request.url), request.headers.raw, body)
+        token = INSIDE.set(True)
+        try:
+            if flight is None:
+                return original(client, request)
+            playback = playback_of(flight)
+            if playback is not None:
+                return build(client, request, playback)
+            outgoing = _outgoing(module, seam, flight, request)
+            response = original(client, outgoing)
+        except BaseException as error:
+            if flight is not None:
+                flight.end("error", type(error).__name__)
+            raise
+        finally:
+            INSIDE.reset(token)
+        return _watch(module, flight, request, response, tee)
+
+    setattr(send, _MARK, True)
+    return send
+
+
+def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
+    layer = module.__name__
+    tee = _async_tee(module)
+    build = _async_playback(module, original)
+
+    @functools.wraps(original)
+    async def send(client: Any, request: Any) -> Any:
+        if not seam.active or is_inside():
+            return await original(client, request)
+        if seam.probe is not None:
+            seam.probe.append(layer)
+            return await original(client, request)
+        sendable = isinstance(request.stream, module.AsyncByteStream)
+        body = await request.aread() if sendable else b""
+        flight = seam.begin(layer, request.method, str(request.url), request.headers.raw, body)
+        token = INSIDE.set(True)
+        try:
+            if flight is None:
+                return await original(client, request)
+            playback = playback_of(flight)
+            if playback is not None:
+                return await build(client, request, playback)
+            outgoing = _outgoing(module, seam, flight, request)
+            response = await original(client, outgoing)
+        except BaseException as error:
+            if flight is not None:
+                flight.end("error", type(error).__name__)
+            raise
+        finally:
+            INSIDE.reset(token)
+        return _watch(module, flight, request, response, tee)
+
+    setattr(send, _MARK, True)
+    return send
+
+
+def _outgoing(module: ModuleType, seam: Seam, flight: Flight, request: Any) -> Any:
+    """The request to send: the agent's own, or a twin with the real keys that the agent never sees."""
+    opened = seam.open_request(flight)
+    if opened is None:
+        return request
+    twin = request.__class__.__new__(request.__class__)
+    twin.__dict__.update(request.__dict__)
+    twin.headers = module.Headers(opened.headers)
+    if opened.url != flight.url:
+        twin.url = module.URL(opened.url)
+    return twin
+
+
+def _watch(module: ModuleType, flight: Flight, request: Any, response: Any, tee: Any) -> Any:
+    response.request = request
+    flight.began(response.status_code, response.headers.raw)
+    if hasattr(response, "_content"):
+        # A response that was born whole (mock transports, cassettes) never runs its stream again for the reader.
+        inner = getattr(response.stream, "_stream", response.stream)
+        if isinstance(inner, module.ByteStream):
+            flight.chunk(b"".join(inner))
+        else:
+            flight.response_headers = [p for p in response.headers.raw if p[0].lower() != b"content-encoding"]
+            flight.chunk(response.content)
+        flight.end("complete")
+    else:
+        response.stream = tee(response.stream, flight)
+    return response
+
+
+def _sync_tee(module: ModuleType) -> Any:
+    class Tee(module.SyncByteStream):  # type: ignore[misc,name-defined]
+        """The response's stream, chunk by chunk as it arrives, with a note of each."""
+
+        def __init__(self, stream: Any, flight: Flight) -> None:
+            self._stream = stream
+            self._flight = flight
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.__dict__["_stream"], name)
+
+        def __iter__(self) -> Iterator[bytes]:
+            flight = self._flight
+            try:
+                for chunk in self._stream:
+                    flight.chunk(chunk)
+                    yield chunk
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                flight.end("error", type(error).__name__)
+                raise
+            flight.end("complete")
+
+        def close(self) -> None:
+            try:
+                self._stream.close()
+            finally:
+                self._flight.end("closed_early")
+
+        def __del__(self) -> None:
+            self._flight.end("closed_early" if self._flight.chunks else "unread")
+
+    return Tee
+
+
+def _async_tee(module: ModuleType) -> Any:
+    class Tee(module.AsyncByteStream):  # type: ignore[misc,name-defined]
+        """The response's stream, chunk by chunk as it arrives, with a note of each."""
+
+        def __init__(self, stream: Any, flight: Flight) -> None:
+            self._stream = stream
+            self._flight = flight
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.__dict__["_stream"], name)
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            flight = self._flight
+            stream = self._stream.__aiter__()
+            try:
+                async for chunk in stream:
+                    flight.chunk(chunk)
+                    yield chunk
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                flight.end("error", type(error).__name__)
+                raise
+            finally:
+                close = getattr(stream, "aclose", None)
+                if close is not None:
+                    await close()
+            flight.end("complete")
+
+        async def aclose(self) -> None:
+            try:
+                await self._stream.aclose()
+            finally:
+                self._flight.end("closed_early")
+
+        def __del__(self) -> None:
+            self._flight.end("closed_early" if self._flight.chunks else "unread")
+
+    return Tee
+
+
+class _StandIn:
+    """The client, but for the transport."""
+
+    def __init__(self, client: Any, transport: Any) -> None:
+        self._client = client
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def _transport_for_url(self, url: Any) -> Any:
+        return self._transport
+
+
+def _raise(module: ModuleType, name: str, request: Any) -> None:
+    """Raise the library's exception of that name; a cancelled or unknown one comes back as a read timeout."""
+    cls = getattr(module, name, None)
+    if not (isinstance(cls, type) and issubclass(cls, module.TransportError)):
+        cls = module.ReadTimeout
+    raise cls("pytest-fanout: replayed from the recording", request=request)
+
+
+def _head(module: ModuleType, playback: Playback, stream: Any) -> Any:
+    extensions = {"http_version": b"HTTP/1.1"}
+    return module.Response(playback.status, headers=list(playback.headers), stream=stream, extensions=extensions)
+
+
+def _sync_playback(module: ModuleType, original: Any) -> Any:
+    class Stream(module.SyncByteStream):  # type: ignore[misc,name-defined]
+        def __init__(self, playback: Playback, request: Any) -> None:
+            self._playback, self._request = playback, request
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield from self._playback.chunks
+            error = self._playback.read_to_end()
+            if error is not None:
+                _raise(module, error, self._request)
+
+        def close(self) -> None:
+            self._playback.close()
+
+    class Transport(module.BaseTransport):  # type: ignore[misc,name-defined]
+        def __init__(self, playback: Playback) -> None:
+            self._playback = playback
+
+        def handle_request(self, request: Any) -> Any:
+            if self._playback.status is None:
+                _raise(module, self._playback.read_to_end() or "ConnectError", request)
+            return _head(module, self._playback, Stream(self._playback, request))
+
+    def build(client: Any, request: Any, playback: Playback) -> Any:
+        return original(_StandIn(client, Transport(playback)), request)
+
+    return build
+
+
+def _async_playback(module: ModuleType, original: Any) -> Any:
+    class Stream(module.AsyncByteStream):  # type: ignore[misc,name-defined]
+        def __init__(self, playback: Playback, request: Any) -> None:
+            self._playback, self._request = playback, request
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for chunk in self._playback.chunks:
+                yield chunk
+            error = self._playback.read_to_end()
+            if error is not None:
+                _raise(module, error, self._request)
+
+        async def aclose(self) -> None:
+            self._playback.close()
+
+    class Transport(module.AsyncBaseTransport):  # type: ignore[misc,name-defined]
+        def __init__(self, playback: Playback) -> None:
+            self._playback = playback
+
+        async def handle_async_request(self, request: Any) -> Any:
+            import anyio
+
+            # Let the siblings of this call run, as a network would: parallel calls stay parallel in replay.
+            await anyio.sleep(0)
+            if self._playback.status is None:
+                error = self._playback.read_to_end() or "ConnectError"
+                if error == "CancelledError":
+                    # The agent gave up waiting: give it the time to do so again.
+                    await anyio.sleep(self._playback.ended_ms / 1000 + 1)
+                _raise(module, error, request)
+            return _head(module, self._playback, Stream(self._playback, request))
+
+    async def build(client: Any, request: Any, playback: Playback) -> Any:
+        return await original(_StandIn(client, Transport(playback)), request)
+
+    return build

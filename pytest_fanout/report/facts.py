@@ -1,0 +1,182 @@
+"""The evidence behind a verdict, in the words that every report uses: rows, classes, tasks, call sites, session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_fanout.records import ClassResult, MetricResult, Run, SiteDelta, TaskDelta, TaskRun, Verdict
+from pytest_fanout.report import summary
+from pytest_fanout.report.summary import number, plural
+
+CALM_ROWS = 3  # rows of a class that is within budget
+
+
+def state(result: ClassResult, metric: MetricResult) -> str:
+    """The last column: what this row means for the verdict. Only a judged, known value is ever ``ok``."""
+    if metric.over and (result.verdict == "pass" or not metric.gated):
+        return "noted"
+    if metric.over:
+        if result.verdict == "approved" and metric.ceiling is not None:
+            return "approved"
+        return "waived" if result.verdict == "waived" else "OVER"
+    if metric.run is None:
+        return "unknown"
+    return "-" if result.outcome == "not_measured" else "ok"
+
+
+def shown_metrics(result: ClassResult) -> list[MetricResult]:
+    """Gated metrics; of a class that passes only those nearest to their limit, in their own order."""
+    gated = [metric for metric in result.metrics if metric.gated or metric.over]
+    if result.verdict != "pass" or len(gated) <= CALM_ROWS:
+        return gated
+    nearest = sorted(range(len(gated)), key=lambda index: -summary.nearness(gated[index]))[:CALM_ROWS]
+    return [gated[index] for index in sorted(nearest)]
+
+
+HEADERS = ("class", "metric", "base", "run", "change", "limit", "state")
+
+
+def metric_rows(result: ClassResult) -> list[tuple[str, ...]]:
+    """Cells of HEADERS for each row that is shown, unescaped."""
+    rows: list[tuple[str, ...]] = []
+    for metric in shown_metrics(result):
+        name = metric.name if metric.scope == "all" else f"{metric.name} ({metric.scope})"
+        base = "-" if metric.base is None else number(metric.base)
+        limit = "-" if metric.limit is None else number(metric.limit)
+        moved = summary.change(metric.base, metric.run)
+        rows.append((result.agent, name, base, number(metric.run), moved, limit, state(result, metric)))
+    return rows
+
+
+def class_texts(run: Run, result: ClassResult) -> list[str]:
+    """What stands behind the rows: tasks, trials, draw and quality first, then the largest trial of each metric."""
+    trials = [trial for trial in run.tasks if trial.agent == result.agent]
+    draw = {"same": "same draw", "new": "new draw", "mixed": "partly a new draw", "none": "no draw to compare"}.get(
+        result.draw, result.draw
+    )
+    nth = max((trial.draw for trial in trials), default=1)
+    first = [
+        f"{result.verdict}: {result.tasks_ran:,} of {plural(result.tasks_expected, 'task')}",
+        plural(result.trials, "trial") + f", {draw}" + (f" (draw {nth})" if nth > 1 else ""),
+    ]
+    if result.pass_share[1]:
+        quality = f"{result.pass_share[0]:,} of {result.pass_share[1]:,} trials passed"
+        if result.pass_share_base[1]:
+            quality += f" (base {result.pass_share_base[0]:,} of {result.pass_share_base[1]:,})"
+        first.append(quality)
+    texts = ["; ".join(first)]
+    largest: dict[str, str] = {}
+    for metric in shown_metrics(result):
+        if metric.max is not None:
+            where = f" in {metric.max_task}" if metric.max_task is not None else ""
+            largest.setdefault(metric.name.partition(".")[0], f"{number(metric.max)}{where}")
+    if largest:
+        texts.append("max " + ", ".join(f"{name} {text}" for name, text in largest.items()))
+    hidden = sum(metric.gated for metric in result.metrics) - len(shown_metrics(result))
+    if hidden > 0:
+        texts.append(f"{plural(hidden, 'more limit')} kept, in the report")
+    texts += _ended_otherwise(trials)
+    requested = sorted({model for trial in trials for model in trial.models_requested})
+    served = sorted({model for trial in trials for model in trial.models_served})
+    if requested or served:
+        asked = f"model {summary.listed(requested, 5) or 'not named'}"
+        texts.append(
+            asked if served == requested else f"{asked}, served by {summary.listed(served, 5) or 'none that said'}"
+        )
+    for word, tasks in (("new", result.new), ("removed", result.removed)):
+        if tasks:
+            texts.append(f"{plural(len(tasks), word + ' task')}: {summary.listed(tasks)}")
+    if result.approval:
+        texts.append(f"approval in force: {result.approval}")
+    elif result.approval_why:
+        texts.append(f"no approval covers it: {result.approval_why}")
+    return texts
+
+
+def _ended_otherwise(trials: Sequence[TaskRun]) -> list[str]:
+    """``capped: 2 trials of a, b`` for each way in which trials did not end well; stale ones have a section."""
+    ended: dict[str, list[str]] = {}
+    for trial in trials:
+        if trial.status not in ("ok", "stale"):
+            ended.setdefault(trial.status, []).append(trial.task)
+    return [
+        f"{status}: {plural(len(tasks), 'trial')} of {summary.listed(dict.fromkeys(sorted(tasks)), 5)}"
+        for status, tasks in sorted(ended.items())
+    ]
+
+
+def growth(result: ClassResult) -> list[TaskDelta]:
+    """The tasks whose mean fanout or tokens rose, in the order given."""
+
+    def rose(base: Sequence[int | None], run: Sequence[int | None]) -> bool:
+        before, after = summary.mean(base), summary.mean(run)
+        return before is not None and after is not None and after > before
+
+    return [
+        delta
+        for delta in result.top
+        if rose(delta.fanout_base, delta.fanout_run) or rose(delta.tokens_base, delta.tokens_run)
+    ]
+
+
+def site_text(delta: SiteDelta) -> str:
+    """``new call site in research: "You verify…" (gpt-4o): 1.25 calls a trial``."""
+    calls = f"{_hundredths(delta.calls_base)} -> {_hundredths(delta.calls_run)}"
+    if delta.change == "new":
+        calls = _hundredths(delta.calls_run)
+    word = {"new": "new call site", "more": "more often", "gone": "gone"}.get(delta.change, delta.change)
+    label = delta.site.label or "no system prompt"
+    return f'{word} in {delta.agent}: "{label}" ({delta.site.model or delta.site.api}), {calls} calls a trial'
+
+
+def _hundredths(value: int | None) -> str:
+    return "unknown" if value is None else f"{value / 100:,.2f}".removesuffix("0").removesuffix(".0")
+
+
+def told_sites(verdict: Verdict) -> list[SiteDelta]:
+    """Call sites that are new, run more often, or are gone; what costs most first."""
+    order = {"new": 0, "more": 1, "gone": 2}
+    told = [delta for delta in verdict.sites if delta.change in order]
+    return sorted(
+        told,
+        key=lambda delta: (
+            order[delta.change],
+            (delta.calls_base or 0) - (delta.calls_run or 0),
+            delta.site.fingerprint,
+        ),
+    )
+
+
+def session_texts(run: Run, verdict: Verdict) -> list[str]:
+    """How it was measured: mode, trials, what did not run, what was counted beside the agents' calls."""
+    session, totals = run.session, run.totals
+    tasks = len({(trial.agent, trial.task) for trial in run.tasks})
+    texts = [f"{run.mode}: {plural(len(run.tasks), 'trial')} of {plural(tasks, 'task')}, {session.expected:,} expected"]
+    if session.shard:
+        texts.append(f"shard {session.shard}: only the combined shards are judged")
+    if session.partial:
+        texts.append(f"partial {tasks}/{session.expected}: a selection left tasks out; nothing can be accepted from it")
+    left = [
+        f"{count:,} {word}"
+        for word, count in (("deselected", session.deselected), ("skipped", session.skipped))
+        if count
+    ]
+    if left:
+        texts.append("pytest items " + ", ".join(left))
+    if session.stopped:
+        texts.append(f"ended early: {session.stopped}")
+    if session.pytest_exit:
+        texts.append(f"pytest itself ended with exit {session.pytest_exit}")
+    if not run.sealed:
+        texts.append("API keys were not sealed: calls that bypass the count go unseen")
+    counted = [plural(totals.calls, "model call"), plural(totals.attempts, "attempt"), plural(totals.tokens, "token")]
+    beside = [
+        f"{count:,} {word}"
+        for word, count in (
+            ("aside", totals.aside), ("late", totals.late), ("unattributed", totals.unattributed),
+            ("unclassified", totals.unclassified), ("other", totals.other),
+        )
+        if count
+    ]  # fmt: skip
+    texts.append("counted " + ", ".join(counted) + (f"; {', '.join(beside)}" if beside else ""))
+    return texts

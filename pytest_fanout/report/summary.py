@@ -1,0 +1,364 @@
+"""What every report says, in the same words: the deciding number, groups of stale tasks and problems, capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_fanout.records import VERDICTS, ClassResult, MetricResult, Problem, Projection, Run, Verdict
+
+OUTCOME_WORDS = {
+    "within": "within budget",
+    "over": "over budget",
+    "not_measured": "not measured",
+    "waived": "waived",
+}
+
+
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """``1 task``, ``2 tasks``; ``many`` where an s is not enough."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def number(value: int | None) -> str:
+    """With thousands separators; what is not known says so and is never a zero."""
+    return "unknown" if value is None else f"{value:,}"
+
+
+def moved(base: int | None, run: int | None) -> str:
+    """``7 -> 11``, or ``11`` where base has no value or the same one."""
+    if base is None or base == run:
+        return number(run)
+    return f"{number(base)} -> {number(run)}"
+
+
+def change(base: int | None, run: int | None) -> str:
+    """Relative change in percent, with a decimal unless it is whole; never a rounded zero for something that moved."""
+    if base is None or run is None:
+        return "-"
+    if base == run:
+        return "0 %"
+    if base == 0:
+        return f"{run - base:+,}"
+    percent = (run - base) * 100 / base
+    if percent == int(percent):
+        return f"{int(percent):+,} %"
+    text = f"{percent:+,.1f}"
+    return f"{percent:+.2g} %" if text in ("+0.0", "-0.0") else f"{text} %"
+
+
+def mean(values: Sequence[int | None]) -> float | None:
+    """Mean over trials; one unknown value makes it unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def mean_text(values: Sequence[int | None]) -> str:
+    """The mean with at most one decimal; ``unknown`` where a value is missing, ``-`` where there are none."""
+    if not values:
+        return "-"
+    value = mean(values)
+    return "unknown" if value is None else f"{value:,.1f}".removesuffix(".0")
+
+
+def means(base: Sequence[int | None], run: Sequence[int | None]) -> str:
+    return f"{mean_text(base)} -> {mean_text(run)}"
+
+
+def shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def listed(names: Iterable[str], most: int = 10) -> str:
+    """``a, b, c and 4 more``; a name of more than 60 characters is shortened."""
+    everything = list(names)
+    more = len(everything) - most
+    return ", ".join(shortened(name, 60) for name in everything[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def severity(verdict: str) -> int:
+    """Place in the order worst first; an unknown code counts as invalid, never as something milder."""
+    return VERDICTS.index(verdict) if verdict in VERDICTS else VERDICTS.index("invalid")
+
+
+def ordered_classes(verdict: Verdict) -> list[ClassResult]:
+    """Worst first, then by name."""
+    return sorted(verdict.classes, key=lambda item: (severity(item.verdict), item.agent))
+
+
+# --- the deciding number -------------------------------------------------------------------------------------------
+
+
+def over_metrics(result: ClassResult) -> list[MetricResult]:
+    return [metric for metric in result.metrics if metric.gated and metric.over]
+
+
+def nearness(metric: MetricResult) -> float:
+    """How much of its limit a metric uses; unknown values and missing limits last."""
+    if metric.run is None or not metric.limit:
+        return -1.0
+    return metric.run / metric.limit
+
+
+def metric_text(metric: MetricResult) -> str:
+    text = f"{metric.name} {moved(metric.base, metric.run)}"
+    return f"{text}, limit {number(metric.limit)}" if metric.limit is not None else text
+
+
+def headline(run: Run, verdict: Verdict) -> str:
+    """Outcome in words, verdict code: and the number that decided it. One line, not escaped."""
+    partial = ""
+    if run.session.partial:
+        ran = len({(trial.agent, trial.task) for trial in run.tasks})
+        partial = f", partial {ran}/{run.session.expected}"
+    return f"{OUTCOME_WORDS[verdict.outcome]} ({verdict.verdict}{partial}): {reason(run, verdict)}"
+
+
+def reason(run: Run, verdict: Verdict) -> str:
+    """What decided the verdict, with its number."""
+    deciding = [result for result in ordered_classes(verdict) if result.verdict == verdict.verdict]
+    run_wide = [problem for problem in verdict.problems if problem.verdict == verdict.verdict]
+    if not deciding:
+        if run_wide:
+            return first_line(run_wide[0].text) + _more(len(run_wide) - 1, "problem")
+        return "nothing was measured" if verdict.outcome != "within" else "nothing to judge"
+    text = class_reason(run, verdict, deciding[0])
+    others = len(deciding) - 1
+    if verdict.verdict not in ("pass", "shard") and others:
+        text += f"; {plural(others, 'more class', 'more classes')} alike"
+    return text
+
+
+def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
+    """What decided the verdict on one class, with its number."""
+    run_wide = [problem for problem in verdict.problems if problem.verdict == result.verdict]
+    agent, over = result.agent, over_metrics(result)
+    if result.verdict == "stale":
+        return f"{plural(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
+    if result.verdict == "incomplete" and result.missing:
+        return f"{len(result.missing):,} of {plural(result.tasks_expected, 'task')} of {agent} did not run"
+    if result.verdict == "no-baseline":
+        return f"{agent} has no accepted baseline; {plural(result.tasks_ran, 'task')} ran"
+    if result.verdict == "shard":
+        return (
+            f"shard {run.session.shard or '?'} ran {result.tasks_ran:,} of {plural(result.tasks_expected, 'task')}"
+            f" of {agent}; only the combined shards are judged"
+        )
+    if result.verdict in ("regressed", "inconclusive", "waived", "approved") and over:
+        text = f"{agent} {metric_text(over[0])}"
+        if result.verdict == "approved" and over[0].ceiling is not None:
+            text += f", approved up to {number(over[0].ceiling)}"
+        if result.verdict == "inconclusive":
+            text += ", evidence is short"
+        return text + _more(len(over) - 1, "limit exceeded", "limits exceeded")
+    own = [problem for problem in result.problems if problem.verdict == result.verdict] or run_wide
+    if own:
+        return f"{agent}: {first_line(own[0].text)}" + _more(len(own) - 1, "problem")
+    if result.verdict == "waived" and result.stale:
+        return f"{plural(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
+    if result.verdict in ("pass", "approved"):
+        gated = [metric for metric in result.metrics if metric.gated]
+        if gated:
+            return f"{agent} {metric_text(max(gated, key=nearness))}"
+    return f"{agent}, {plural(result.tasks_ran, 'task')} ran"
+
+
+def _fit(count: int) -> str:
+    return "fits its recording" if count == 1 else "fit their recordings"
+
+
+def _more(count: int, noun: str, many: str | None = None) -> str:
+    return f"; {plural(count, 'more ' + noun, 'more ' + many if many else None)}" if count > 0 else ""
+
+
+def first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0].strip()
+
+
+def one_line(text: str) -> str:
+    """The lines of a message (what, mend, see) after one another, so that no text can forge a line of the report."""
+    return "; ".join(filter(None, (line.strip() for line in text.split("\n"))))
+
+
+# --- what stands in the way ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StaleGroup:
+    """Tasks of one class whose requests differ from their recordings in the same way."""
+
+    agent: str
+    changes: tuple[str, ...]
+    tasks: tuple[str, ...]
+    trials: int
+
+
+def stale_groups(run: Run, verdict: Verdict) -> list[StaleGroup]:
+    """The same change said once, the most frequent first. A stale task without a note is a group of its own kind."""
+    changes_of: dict[tuple[str, str], dict[tuple[str, ...], int]] = {}
+    for trial in run.tasks:
+        if trial.stale is not None or trial.status == "stale":
+            if trial.stale is not None and trial.stale.changes:
+                changes = trial.stale.changes
+            elif trial.leftover or (trial.stale is not None and trial.stale.leftover):
+                changes = ("asks for less than was recorded",)
+            else:
+                changes = ("what changed is not known",)
+            counts = changes_of.setdefault((trial.agent, trial.task), {})
+            counts[changes] = counts.get(changes, 0) + 1
+    for result in verdict.classes:
+        for task in result.stale:
+            changes_of.setdefault((result.agent, task), {("what changed is not known",): 0})
+    groups: dict[tuple[str, tuple[str, ...]], tuple[list[str], int]] = {}
+    for (agent, task), counts in sorted(changes_of.items()):
+        for changes, trials in sorted(counts.items()):
+            tasks, total = groups.get((agent, changes), ([], 0))
+            groups[agent, changes] = ([*tasks, task], total + trials)
+    found = [StaleGroup(agent, changes, tuple(tasks), trials) for (agent, changes), (tasks, trials) in groups.items()]
+    return sorted(found, key=lambda group: (-len(group.tasks), group.agent, group.changes))
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemGroup:
+    """One problem, with the tasks that have it."""
+
+    verdict: str
+    slug: str
+    text: str
+    agent: str | None
+    tasks: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """``research refund``, ``research, 7 tasks``, ``research`` or nothing."""
+        if len(self.tasks) == 1:
+            return f"{self.agent or ''} {self.tasks[0]}".strip()
+        return ", ".join(filter(None, (self.agent, plural(len(self.tasks), "task") if self.tasks else "")))
+
+
+def problem_groups(run: Run, verdict: Verdict, *, notices: bool) -> list[ProblemGroup]:
+    """Problems of run, classes and trials (or only the notices), each said once, worst first."""
+    found: list[tuple[str | None, str | None, Problem]] = [
+        (problem.agent, problem.task, problem) for problem in (*verdict.problems, *run.problems)
+    ]
+    for result in ordered_classes(verdict):
+        found += [
+            (problem.agent or result.agent, problem.task, problem) for problem in (*result.problems, *result.notices)
+        ]
+    for trial in run.tasks:
+        found += [(problem.agent or trial.agent, problem.task or trial.task, problem) for problem in trial.problems]
+    groups: dict[tuple[str, str, str, str | None], dict[str, None]] = {}
+    for agent, task, problem in found:
+        if (problem.verdict == "notice") == notices:
+            tasks = groups.setdefault((problem.verdict, problem.slug, problem.text, agent), {})
+            if task is not None:
+                tasks[task] = None
+    said = [ProblemGroup(code, slug, text, agent, tuple(tasks)) for (code, slug, text, agent), tasks in groups.items()]
+    return said if notices else sorted(said, key=lambda group: severity(group.verdict))
+
+
+# --- capacity ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityLine:
+    """GPUs of one class, or of all (``agent`` None)."""
+
+    agent: str | None
+    text: str
+
+
+def _fraction(value: float) -> str:
+    return f"{value:.2f}" if value >= 1 else f"{value:.2g}"
+
+
+def _gpus(base: float | None, run: float | None, *, per_1000: bool) -> str:
+    unit = "per 1,000 tasks/hour" if per_1000 else "at peak"
+    if run is None:
+        return f"GPUs {unit} unknown"
+    show = _fraction if per_1000 else lambda value: f"{int(value):,}"
+    noun = "GPU" if show(run) == "1" else "GPUs"
+    if base is None:
+        return f"{show(run)} {noun} {unit} (no base to compare with)"
+    if show(base) == show(run):
+        return f"{show(run)} {noun} {unit}, unchanged"
+    return f"{show(base)} -> {show(run)} {noun} {unit}"
+
+
+def _shown(projection: Projection) -> tuple[float | None, float | None]:
+    """GPUs base and run: whole ones where demand is known, else the fraction, because rounding up would hide growth."""
+    if projection.demand.per_1000:
+        return projection.base.gpus if projection.base else None, projection.run.gpus
+    return projection.gpus_base, projection.gpus_run
+
+
+def capacity(verdict: Verdict) -> list[CapacityLine]:
+    """One line for each class and one for all; each holds the word GPU, also where nothing can be said."""
+    by_agent = {projection.agent: projection for projection in verdict.projections}
+    outcomes = {result.agent: result.outcome for result in verdict.classes}
+    agents = sorted({*by_agent, *outcomes})
+    lines = []
+    for agent in agents:
+        projection = by_agent.get(agent)
+        if projection is None:
+            why = ": not measured" if outcomes[agent] == "not_measured" else ""
+            lines.append(CapacityLine(agent, f"GPUs not projected{why}"))
+        else:
+            base, run = _shown(projection)
+            text = _gpus(base, run, per_1000=projection.demand.per_1000) + _dollars(projection)
+            lines.append(CapacityLine(agent, text))
+    lines.append(CapacityLine(None, _capacity_of_all(agents, by_agent)))
+    return lines
+
+
+def _dollars(projection: Projection) -> str:
+    """What it costs where fleet.toml gives prices: the GPUs of a day, or 1,000 tasks by token prices."""
+    said = ""
+    for field, unit in (("usd_per_day", "a day of GPUs"), ("usd_per_1000_tasks", "per 1,000 tasks")):
+        run = getattr(projection.run, field)
+        base = getattr(projection.base, field) if projection.base else None
+        if run is not None and not (field == "usd_per_day" and projection.demand.per_1000):
+            now = f"{run:,.2f}"
+            before = f"{base:,.2f} -> " if base is not None and f"{base:,.2f}" != now else ""
+            said += f"; {before}{now} USD {unit}"
+    return said
+
+
+def _capacity_of_all(agents: Sequence[str], by_agent: dict[str, Projection]) -> str:
+    if not agents or len(by_agent) < len(agents):
+        return (
+            "GPUs not summed: not every class could be projected"
+            if agents
+            else "GPUs not projected: no class was judged"
+        )
+    if len({projection.demand.per_1000 for projection in by_agent.values()}) > 1:
+        return "GPUs not summed: demand is given for some classes only"
+    shown = [_shown(by_agent[agent]) for agent in agents]
+    runs = [run for _, run in shown if run is not None]
+    bases = [base for base, _ in shown if base is not None]
+    run = sum(runs) if len(runs) == len(shown) else None
+    base = sum(bases) if len(bases) == len(shown) else None
+    return _gpus(base, run, per_1000=by_agent[agents[0]].demand.per_1000)
+
+
+# --- what to do ----------------------------------------------------------------------------------------------------
+
+
+def next_steps(run: Run, verdict: Verdict) -> tuple[str, ...]:
+    """The gate's own advice, or what usually helps with this verdict; never empty."""
+    if verdict.next:
+        return verdict.next
+    if run.session.partial:
+        return ("pytest --fanout-budget",)
+    agents = [result.agent for result in ordered_classes(verdict) if result.verdict == verdict.verdict]
+    accept = f'fanout-baseline accept{"".join(" --agent " + agent for agent in agents[:1])} --reason "..."'
+    return {
+        "integrity": ("restore the file named above, then: pytest --fanout-budget",),
+        "no-base": ("git fetch --unshallow",),
+        "invalid": ("mend what is named above, then: pytest --fanout-budget",),
+        "incomplete": ("pytest --fanout-budget",),
+        "stale": ("pytest --fanout-budget --fanout-mode=record",),
+        "shard": ("fanout-baseline combine",),
+        "approved": ("nothing to do",),
+        "pass": ("nothing to do",),
+    }.get(verdict.verdict, (accept,))

@@ -1,0 +1,218 @@
+"""The end of a run: what was told becomes a Run, the gate judges it, the report is written, GitHub is told."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pytest_fanout import gate
+from pytest_fanout.config import Settings, is_ci
+from pytest_fanout.errors import FanoutError, GitError
+from pytest_fanout.gate.costs import with_costs
+from pytest_fanout.meter import RunFacts
+from pytest_fanout.records import Base, Budget, EvalSet, Head, Problem, Run, SessionFacts, TaskRun, Totals, Verdict
+from pytest_fanout.store.git import Repository
+from pytest_fanout.store.recordings import RecordingStore
+from pytest_fanout.store.reports import write_report
+
+
+@dataclass(slots=True)
+class Told:
+    """What one process knows of the session; workers send theirs to the controller."""
+
+    task_runs: list[TaskRun] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    selected: set[str] = field(default_factory=set)  # node ids that were to run
+    measured: set[str] = field(default_factory=set)  # node ids that a TaskRun came from
+    skipped: set[str] = field(default_factory=set)
+    collected: int = 0
+    deselected: int = 0
+    unmarked: int = 0
+    late: int = 0
+    unattributed: int = 0
+    aside: int = 0
+    collection_failed: bool = False
+    node_ids_given: bool = False
+    stopped: str | None = None
+
+    def take(self, facts: RunFacts) -> None:
+        """Add what the meter found outside every task."""
+        self.problems.extend(problem for problem in facts.problems if problem not in self.problems)
+        self.late += facts.late
+        self.unattributed += facts.unattributed
+        self.aside += facts.setup
+
+    def portable(self) -> dict[str, Any]:
+        """What a worker tells beside its test reports."""
+        return {
+            "problems": self.problems,
+            "deselected": self.deselected,
+            "collection_failed": self.collection_failed,
+            "counts": (self.late, self.unattributed, self.aside),
+        }
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        """Add a worker's word. Workers collect the same, so what they deselect is not summed."""
+        self.problems.extend(p for p in told["problems"] if p not in self.problems)
+        self.deselected = max(self.deselected, told["deselected"])
+        self.collection_failed |= told["collection_failed"]
+        late, unattributed, aside = told["counts"]
+        self.late += late
+        self.unattributed += unattributed
+        self.aside += aside
+
+
+@dataclass(slots=True, kw_only=True)
+class Finish:
+    """Everything that turns what was told into a verdict."""
+
+    told: Told
+    settings: Settings
+    evalsets: Mapping[str, EvalSet]
+    budget: Budget
+    store: RecordingStore
+    mode: str
+    run_id: str
+    begun_at: int
+    shard: str | None
+    narrowed: bool
+    base_option: str | None
+    pytest_exit: int
+
+    def judge(self, profiles: Sequence[Any]) -> tuple[Run, Verdict]:
+        """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one."""
+        run = self._run()
+        try:
+            repo = Repository.find(self.settings.root)
+            if repo is not None:
+                run = replace(run, base=repo.resolve_base(self.base_option), head=repo.head())
+            verdict = gate.evaluate(run, repo, self.settings, today=datetime.now(UTC).date(), now=int(time.time()))
+            verdict = with_costs(
+                verdict,
+                run,
+                repo,
+                self.settings,
+                profiles=tuple(profile for found in profiles for profile in (found or ())),
+                weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
+            )
+        except FanoutError as error:
+            kind = "no-base" if isinstance(error, GitError) else "integrity"
+            problem = Problem(error.slug, str(error), kind)
+            base, head = run.base or Base(None, "none", problem=error.what), run.head or Head(None)
+            verdict = Verdict(kind, (), (problem,), base, head)
+        return replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict
+
+    def _run(self) -> Run:
+        told = self.told
+        lost = sorted(told.selected - told.measured - told.skipped)
+        problems = list(told.problems)
+        if told.collection_failed:
+            problems.append(
+                Problem(
+                    "collection-failed",
+                    "the collection failed, so tasks are missing: see the errors above",
+                    "incomplete",
+                )
+            )
+        if lost:
+            shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+            problems.append(
+                Problem(
+                    "tasks-lost",
+                    f"{len(lost)} trial{'s' if len(lost) > 1 else ''} began or waited and gave no number: {shown}",
+                    "incomplete",
+                )
+            )
+        if not told.task_runs:
+            problems.append(Problem("nothing-ran", "no task was measured", "incomplete"))
+        selection = told.deselected > 0 or self.narrowed or told.node_ids_given
+        partial = bool(selection and told.task_runs and not lost and not told.stopped and not told.collection_failed)
+        agents = sorted({*self.settings.agents, *(run.agent for run in told.task_runs)})
+        runs = tuple(sorted(told.task_runs, key=lambda r: (r.agent, r.task, r.trial)))
+        return Run(
+            run_id=self.run_id,
+            mode=self.mode,
+            begun_at=self.begun_at,
+            agents=tuple(agents),
+            tasks=runs,
+            definitions={name: {t.id: t.definition for t in evalset.tasks} for name, evalset in self.evalsets.items()},
+            evalsets={name: evalset.digest for name, evalset in self.evalsets.items()},
+            session=SessionFacts(
+                expected=sum(len(evalset.tasks) for evalset in self.evalsets.values()),
+                collected=told.collected,
+                ran=len(told.measured),
+                deselected=told.deselected,
+                skipped=len(told.skipped),
+                shard=self.shard,
+                pytest_exit=self.pytest_exit,
+                partial=partial and self.shard is None,
+                stopped=told.stopped,
+            ),
+            totals=totals_of(runs, told),
+            problems=tuple(problems),
+            inputs=gate.current_inputs(self.settings),
+            ci=is_ci(),
+            sealed=self.budget.measure.seal_keys,
+        )
+
+    def write_report(self, path: Path, run: Run, verdict: Verdict) -> FanoutError | None:
+        """Write the JSON report, last of all files. Returns the error when that fails: then nothing is green."""
+        from pytest_fanout.report.json import document
+
+        try:
+            write_report(path, document(run, verdict))
+        except FanoutError as error:
+            return error
+        return None
+
+    def text(self, run: Run, verdict: Verdict, *, width: int, encoding: str) -> str:
+        """The terminal report, in characters that the terminal can show."""
+        from pytest_fanout.report.terminal import render
+
+        text = render(run, verdict, width=width)
+        try:
+            text.encode(encoding)
+        except (UnicodeEncodeError, LookupError):
+            text = render(run, verdict, width=width, ascii_only=True)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            from pytest_fanout.report.github import stop_commands
+
+            text = stop_commands(text, secrets.token_hex(16))
+        return text
+
+    def tell_github(self, run: Run, verdict: Verdict) -> None:
+        """Annotations on standard output and the step summary, under GitHub Actions only."""
+        if os.environ.get("GITHUB_ACTIONS") != "true":
+            return
+        from pytest_fanout.report.github import annotations
+        from pytest_fanout.report.markdown import render
+
+        for line in annotations(run, verdict):
+            print(line)
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        if summary:
+            try:
+                with open(summary, "a", encoding="utf-8", newline="\n") as file:
+                    file.write(render(run, verdict) + "\n")
+            except OSError as error:
+                print(f"::warning title=fanout budget::the step summary could not be written: {error.strerror}")
+
+
+def totals_of(runs: Sequence[TaskRun], told: Told) -> Totals:
+    """Sums over all trials that ran."""
+    return Totals(
+        calls=sum(run.samples.get("fanout") or 0 for run in runs),
+        attempts=sum(run.samples.get("attempts") or 0 for run in runs),
+        tokens=sum((run.samples.get("input_tokens") or 0) + (run.samples.get("output_tokens") or 0) for run in runs),
+        aside=sum(sum(run.aside.values()) for run in runs) + told.aside,
+        late=told.late,
+        unattributed=told.unattributed,
+        unclassified=sum(run.unclassified for run in runs),
+        other=sum(run.other for run in runs),
+    )

@@ -1,0 +1,419 @@
+"""The session plugin: collection, xdist, completeness, and at the end the Run, its verdict and its report."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+import uuid
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fanout import gate
+from pytest_fanout.config import MODES, AgentSettings, Settings, find_settings
+from pytest_fanout.errors import FanoutError, UsageError
+from pytest_fanout.gate.tree import work_tree_budget
+from pytest_fanout.meter import Meter
+from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
+from pytest_fanout.session import api
+from pytest_fanout.session.finish import Finish, Told
+from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
+from pytest_fanout.session.trial import TrialRunner
+from pytest_fanout.store.evalsets import read_evalset
+from pytest_fanout.store.git import Repository
+from pytest_fanout.store.recordings import RecordingStore
+from pytest_fanout.store.reports import write_unfinished
+from pytest_fanout.wire.canonical import compile_volatile
+
+DEFAULT_TRIALS = 5
+_DATA = "fanout_task_run"  # the attribute that carries a pickled TaskRun on a test report
+
+
+def configure(config: pytest.Config) -> None:
+    """Start a measured session, or raise pytest.UsageError with one clear text."""
+    is_worker = hasattr(config, "workerinput")
+    run_id = config.workerinput["fanout_run_id"] if is_worker else uuid.uuid4().hex  # type: ignore[attr-defined]
+    try:
+        report = config.invocation_params.dir / config.getoption("fanout_report")
+        if not is_worker and not config.option.collectonly:
+            write_unfinished(report, run_id)
+        session = FanoutSession(config, run_id, report, is_worker=is_worker)
+        config.pluginmanager.register(session, "fanout-session")
+        session.start()
+    except FanoutError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """``I/N`` as numbers with 1 <= I <= N, or UsageError."""
+    if text is None:
+        return None
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise UsageError("bad-shard", f"--fanout-shard={text} is not I/N with 1 <= I <= N", mend="--fanout-shard=1/4")
+    return int(part), int(parts)
+
+
+class FanoutSession:
+    """Lives from configure to the end of the session: in the controller, in each xdist worker, or alone."""
+
+    def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
+        self.config = config
+        self.run_id = run_id
+        self.report = report
+        self.is_worker = is_worker
+        distributed = config.getoption("dist", "no") != "no" and not config.option.collectonly
+        self.is_controller = distributed and not is_worker
+        self.begun_at = int(time.time())
+        self.mode: str = config.getoption("fanout_mode")
+        assert self.mode in MODES
+        self.trials: int | None = config.getoption("fanout_trials")
+        if self.trials is not None and self.trials < 1:
+            raise UsageError(
+                "bad-trials", f"--fanout-trials={self.trials} must be at least 1", mend="--fanout-trials=5"
+            )
+        self.only: list[str] = config.getoption("fanout_agent")
+        self.shard = parse_shard(config.getoption("fanout_shard"))
+        self.settings: Settings = find_settings(config.rootpath)
+        self.evalsets: dict[str, EvalSet] = {
+            name: read_evalset(agent.evalset, name, _shown(agent.evalset, self.settings.root))
+            for name, agent in self.settings.agents.items()
+        }
+        self.budget = work_tree_budget(self.settings)
+        self.store = RecordingStore(self.settings.recordings, dict(os.environ))
+        self.works: dict[pytest.Item, MeasuredTask] = {}
+        self.finished: dict[pytest.Item, TaskRun] = {}
+        self.told = Told()
+        self.meter: Meter | None = None
+        self.runner: TrialRunner | None = None
+        self.verdict_text: str | None = None
+        self._anchors: dict[str, Baseline] | None = None
+
+    # --- start -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Turn the meter on where items run, and have the eval sets collected."""
+        args = self.config.args
+        selects = any("::" in arg or Path(arg).suffix == ".jsonl" for arg in args)
+        self.told.node_ids_given = selects
+        if not selects:
+            root = self.config.invocation_params.dir
+            have = {(root / arg).resolve() for arg in args}
+            for path in dict.fromkeys(agent.evalset for agent in self.settings.agents.values()):
+                if path.resolve() not in have:
+                    args.append(str(path))
+        if self.is_controller or self.config.option.collectonly:
+            return
+        codecs = [codec for found in self.config.hook.pytest_fanout_codecs() for codec in (found or ())]
+        self.meter = Meter(
+            mode=self.mode,
+            measure=self.budget.measure,
+            hosts=self.store.hosts(),
+            codecs=codecs,
+            cap_warning=lambda task, cap, share: self.config.hook.pytest_fanout_cap_warning(
+                task=task, cap=cap, share=share
+            ),
+        )
+        self.told.problems.extend(self.meter.start())
+        api.activate(self.meter)
+        volatile = compile_volatile(self.budget.measure.volatile, "baselines/budget.toml: [measure] volatile")
+        self.runner = TrialRunner(
+            meter=self.meter,
+            store=self.store,
+            budget=self.budget,
+            mode=self.mode,
+            volatile=volatile,
+            codecs=codecs,
+            redact=self._redact,
+        )
+
+    def _redact(self, request: HttpRequest, answer: HttpAnswer | None) -> tuple[HttpRequest, HttpAnswer | None]:
+        """What the redact hooks make of an exchange, each given what the one before returned."""
+        response = answer if answer is not None else HttpAnswer(None, (), (), (), 0)
+        for impl in self.config.hook.pytest_fanout_redact.get_hookimpls():
+            known = {"request": request, "response": response}
+            changed: Any = impl.function(*[known[name] for name in impl.argnames])
+            if changed is not None:
+                request, response = changed
+        return request, response if answer is not None else None
+
+    # --- scope -----------------------------------------------------------------------------------------------------
+
+    def agents_of(self, path: Path) -> tuple[AgentSettings, ...]:
+        return tuple(a for a in self.settings.agents.values() if a.evalset == path)
+
+    def in_scope(self, agent: str, task: str) -> bool:
+        """Whether options leave this task in: its class is asked for, and it belongs to this shard."""
+        if self.only and agent not in self.only:
+            return False
+        if self.shard is None:
+            return True
+        import hashlib
+
+        number = int.from_bytes(hashlib.sha256(f"{agent}\0{task}".encode()).digest()[:8], "big")
+        return number % self.shard[1] == self.shard[0] - 1
+
+    def trials_to_run(self, agent: str, task: str) -> tuple[int, ...]:
+        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise five and any beyond."""
+        if self.trials is not None:
+            return tuple(range(1, self.trials + 1))
+        recorded = self.store.trials(agent, task) if self.mode != "live" else ()
+        if self.mode == "replay":
+            return tuple(recorded) or (1,)
+        return tuple(sorted({*recorded, *range(1, DEFAULT_TRIALS + 1)}))
+
+    def meter_of(self, item: pytest.Item) -> api.TaskMeter:
+        """The meter that a test's fixture shows. Raises UsageError for a test that is not a task."""
+        if item not in self.works:
+            raise UsageError(
+                "meter-without-task",
+                "fanout_meter needs a test marked as a task",
+                where=item.nodeid,
+                mend='@pytest.mark.fanout(agent="support")',
+            )
+        runner = self.runner
+        assert runner is not None
+        return api.TaskMeter(lambda: runner.scope)
+
+    # --- collection ------------------------------------------------------------------------------------------------
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> EvalFile | None:
+        if not self.agents_of(file_path):
+            return None
+        node: EvalFile = EvalFile.from_parent(parent, path=file_path)
+        node.fanout = self
+        return node
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """A marked test is parametrised by trial, last, so that its other parameters stay part of the task's id."""
+        mark = metafunc.definition.get_closest_marker("fanout")
+        agent = mark.kwargs.get("agent") if mark else None
+        if not isinstance(agent, str):
+            return
+        count = self.trials or DEFAULT_TRIALS
+        if self.trials is None and self.mode != "live":
+            count = max(count, self.store.most_trials(agent))
+        metafunc.fixturenames.append(TRIAL_FIXTURE)
+        metafunc.parametrize(TRIAL_FIXTURE, range(1, count + 1), ids=lambda n: f"t{n}", indirect=True)
+
+    @pytest.fixture(name=TRIAL_FIXTURE)
+    def _trial(self, request: pytest.FixtureRequest) -> Any:
+        return request.param
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep what is measured, and nothing else; a task id that stands twice is an error that names both places."""
+        kept: list[pytest.Item] = []
+        places: dict[tuple[str, str, int], str] = {}
+        for item in items:
+            try:
+                work = item.measured if isinstance(item, EvalItem) else marked_task(item)
+                if work is None:
+                    self.told.unmarked += 1
+                    continue
+                if not isinstance(item, EvalItem) and not (
+                    self.in_scope(work.agent, work.task) and work.trial in self.trials_to_run(work.agent, work.task)
+                ):
+                    continue
+                place = places.setdefault((work.agent, work.task, work.trial), item.nodeid)
+                if place != item.nodeid:
+                    raise UsageError(
+                        "duplicate-task",
+                        f"the task {work.task!r} of class {work.agent!r} stands twice: {place} and {item.nodeid}",
+                        mend="give one of them another id or task=",
+                    )
+            except FanoutError as error:
+                raise pytest.UsageError(str(error)) from None
+            self.works[item] = work
+            kept.append(item)
+        items[:] = kept
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self.told.deselected += len(items)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.told.selected.update(item.nodeid for item in session.items)
+        self.told.collected = len(self.works)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.told.collection_failed = True
+
+    # --- running ---------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        return (yield from self._aside_setup(item))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        return (yield from self._aside_setup(item))
+
+    def _aside_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        if self.meter is None or item not in self.works:
+            return (yield)
+        with self.meter.setup():
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        work = self.works.get(item)
+        if work is None or self.runner is None:
+            return (yield)
+        if isinstance(item, EvalItem):
+            item.aside = api.aside
+        original, runner = item.runtest, self.runner
+
+        def measured() -> None:
+            task_run, error = runner.run(work, original)
+            self.finished[item] = task_run
+            self.config.hook.pytest_fanout_task_finished(task_run=task_run)
+            if error is not None:
+                raise error
+
+        # pytest's own runner calls item.runtest once; a trial may need it again, for a new recording and for its proof
+        item.runtest = measured  # type: ignore[method-assign]
+        try:
+            return (yield)
+        finally:
+            del item.runtest
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        task_run = self.finished.pop(item, None) if call.when == "call" else None
+        if task_run is None:
+            return report
+        setattr(report, _DATA, pickle.dumps(task_run).hex())
+        if report.failed:
+            reason = self._left_to_the_gate(task_run)
+            if reason is not None:
+                report.outcome = "skipped"
+                report.wasxfail = reason
+        return report
+
+    def _left_to_the_gate(self, task_run: TaskRun) -> str | None:
+        """Why a failing trial does not fail its item: the gate decides on it. None: the item fails."""
+        if task_run.status == "stale":
+            return "stale recording"
+        if task_run.status in ("capped", "timeout"):
+            return f"capped: {task_run.capped}"
+        anchor = self._anchor(task_run.agent)
+        known = anchor.tasks.get(task_run.task) if anchor is not None else None
+        if known is None:
+            return f"failed, and the baseline does not say that it passes: {task_run.error}"
+        if not all(trial.passed for trial in known.trials):
+            return f"failed, as in the baseline: {task_run.error}"
+        return None
+
+    def _anchor(self, agent: str) -> Baseline | None:
+        """HEAD's anchor of a class; None where there is none, or git does not tell."""
+        if self._anchors is None:
+            self._anchors = {}
+            try:
+                repo = Repository.find(self.settings.root)
+                head = repo.head().rev if repo is not None else None
+                if repo is not None and head is not None:
+                    self._anchors = gate.read_anchors(repo, head, self.settings)
+            except FanoutError:
+                pass  # the gate reports it; without an anchor the item is left to the gate as well
+        return self._anchors.get(agent)
+
+    # --- results ---------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.is_worker:
+            return
+        data = getattr(report, _DATA, None)
+        if data is not None:
+            self.told.task_runs.append(pickle.loads(bytes.fromhex(data)))
+            self.told.measured.add(report.nodeid)
+        elif report.skipped and not hasattr(report, "wasxfail"):
+            self.told.skipped.add(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["fanout_run_id"] = self.run_id
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        self.told.selected.update(ids)
+        self.told.collected = max(self.told.collected, len(ids))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: Any) -> None:
+        data = getattr(node, "workeroutput", {}).get("fanout")
+        if data is None:
+            self.told.problems.append(
+                Problem(
+                    "worker-lost",
+                    f"the worker {node.gateway.id} ended without its last word; what it was measuring is lost",
+                    "incomplete",
+                )
+            )
+        else:
+            self.told.add(pickle.loads(bytes.fromhex(data)))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self.meter is not None:
+            self.told.take(self.meter.finish())
+            api.activate(None)
+            self.meter.stop()
+            self.meter = None
+        if self.config.option.collectonly:
+            return
+        if self.is_worker:
+            self.config.workeroutput["fanout"] = pickle.dumps(self.told.portable()).hex()  # type: ignore[attr-defined]
+            return
+        self.told.stopped = str(session.shouldstop or session.shouldfail or "") or None
+        finish = Finish(
+            told=self.told,
+            settings=self.settings,
+            evalsets=self.evalsets,
+            budget=self.budget,
+            store=self.store,
+            mode=self.mode,
+            run_id=self.run_id,
+            begun_at=self.begun_at,
+            shard=self.config.getoption("fanout_shard"),
+            narrowed=bool(self.only),
+            base_option=self.config.getoption("fanout_base"),
+            pytest_exit=int(session.exitstatus),
+        )
+        run, verdict = finish.judge(self.config.hook.pytest_fanout_profiles())
+        problem = finish.write_report(self.report, run, verdict)
+        if (problem is None and verdict.outcome in ("within", "waived")) or (
+            verdict.verdict == "shard" and problem is None
+        ):
+            pass
+        elif session.exitstatus == 0:
+            session.exitstatus = 1
+        self.config.hook.pytest_fanout_finished(run=run, verdict=verdict)
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        width = min(getattr(getattr(terminal, "_tw", None), "fullwidth", 80), 100) if terminal else 80
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        self.verdict_text = finish.text(run, verdict, width=max(width, 80), encoding=encoding)
+        if problem is not None:
+            self.verdict_text += f"\n{problem}\n"
+        finish.tell_github(run, verdict)
+        if terminal is None:
+            print(self.verdict_text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.verdict_text is not None:
+            terminalreporter.section("fanout budget", sep="=")
+            terminalreporter.write(self.verdict_text.rstrip("\n") + "\n")
+
+
+def _shown(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

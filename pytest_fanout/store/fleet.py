@@ -1,0 +1,213 @@
+"""baselines/fleet.toml: demand, GPU profile and prices. Strict TOML in, a Fleet record out.
+
+A figure that is misread here moves every GPU count, so nothing is guessed: unknown keys, infinities and values out
+of range are refused, and each default that was used is named in ``Fleet.defaulted``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pytest_fanout.config import check_agent_name
+from pytest_fanout.errors import ConfigError
+from pytest_fanout.records import ClassDemand, Fleet, Prices
+from pytest_fanout.store.files import digest
+
+#: What `init` writes. Everything is commented out but the version, so that the file changes nothing until it is edited.
+EXAMPLE = """\
+# Demand, GPUs and prices: what a change of fanout costs. Changes to this file need an approval, as a budget does.
+# Without demand for a class its capacity is given per 1,000 tasks an hour.
+schema = 1
+
+# [fleet]
+# profile = "gpt-oss-120b-h200-tp1"        # a GPU profile; built-in ones are indicative, within a factor of 2
+# target_utilisation = 0.70                # share of its throughput that a GPU is planned for at peak, at most 0.85
+
+# [prices]                                 # US dollars; the three token prices are given together or not at all
+# usd_per_million_new_input_tokens = 3.0
+# usd_per_million_cached_input_tokens = 0.3
+# usd_per_million_output_tokens = 15.0
+# usd_per_gpu_hour = 4.0
+
+# [demand.support]                         # one table for each agent class
+# dau = 200_000                            # daily active users
+# tasks_per_user_day = 2.4                 # mean over all users; "2 a week" is 0.29
+# peak_factor = 3.0                        # rate of the peak hour over the mean rate of the day
+# iod = 1.0                                # variance over mean of arrivals in a minute: 1 is Poisson, traces 3 to 150
+"""
+
+_EMPTY: dict[str, Any] = {"schema": 1}
+
+
+def parse_fleet(data: bytes | None, where: str) -> Fleet:
+    """The fleet that ``data`` states, defaults applied; ``None`` (no file) means defaults and no demand.
+
+    ``where`` names the file in messages. A file without figures has the digest of no file.
+
+    Raises:
+        ConfigError: not UTF-8, not TOML, conflict marks, an unknown key, a value of the wrong type or out of range, a
+            demand table that cannot name an agent class; naming file, line or key.
+    """
+    if data is None:
+        return _fleet(_EMPTY, where, is_default=True)
+    document = _load(data, where)
+    _check(document, where)
+    return _fleet(document, where, is_default=False)
+
+
+def _load(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigError(
+            "bad-toml", "is not UTF-8 text", where=f"{where}:{line}", mend="save the file as UTF-8"
+        ) from None
+    for number, line_text in enumerate(text.splitlines(), 1):
+        if line_text.startswith(("<<<<<<< ", ">>>>>>> ")):
+            raise ConfigError(
+                "conflict-marks",
+                "holds the marks of an unresolved merge conflict",
+                where=f"{where}:{number}",
+                mend="resolve the conflict by hand",
+            )
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        at = re.search(r" ?\(at (?:line (\d+), column \d+|end of document)\)", str(error))
+        line_no = at.group(1) if at and at.group(1) else None
+        reason = str(error)[: at.start()] if at else str(error)
+        if not line_no:
+            reason += ", at the end of the file" if at else ""
+        raise ConfigError(
+            "bad-toml",
+            f"is not valid TOML: {reason}",
+            where=f"{where}:{line_no}" if line_no else where,
+            mend="mend the line",
+        ) from None
+
+
+def _check(document: dict[str, Any], where: str) -> None:
+    # Infinities and NaN pass every comparison of a schema in one direction or the other, and are never a figure.
+    _finite(document, (), where)
+    errors = sorted(
+        _validator().iter_errors(document), key=lambda e: ([str(p) for p in e.absolute_path], str(e.validator))
+    )
+    if not errors:
+        return
+    error = errors[0]
+    path = tuple(str(part) for part in error.absolute_path)
+    place = _place(where, path)
+    if error.validator == "additionalProperties":
+        known = sorted(error.schema["properties"])
+        unknown = [key if key.isprintable() else repr(key) for key in sorted(set(error.instance) - set(known))]
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        raise ConfigError(
+            "unknown-key",
+            f"unknown key{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}; known: {', '.join(known)}",
+            where=place,
+            mend=f"rename {unknown[0]!r} to {near[0]!r}" if near else f"remove {unknown[0]!r}",
+        )
+    if error.validator in ("required", "dependentRequired"):
+        needed = error.validator_value
+        if error.validator == "dependentRequired":
+            needed = [key for given, others in needed.items() if given in error.instance for key in others]
+        missing = sorted({key for key in needed if key not in error.instance})
+        verb = "is" if len(missing) == 1 else "are"
+        raise ConfigError(
+            "bad-fleet",
+            f"{', '.join(missing)} {verb} missing",
+            where=place,
+            mend=f"add {missing[0]} = 1" if missing[0] == "schema" else f"add {missing[0]}",
+        )
+    rule = {
+        "minimum": "must be at least {}",
+        "maximum": "must be at most {}",
+        "minLength": "must not be empty",
+        "maxLength": "must have at most {} characters",
+        "type": "must be of type {}",
+        "const": "must be {}: this version reads no other",
+    }[str(error.validator)].format(_TYPES.get(str(error.validator_value), error.validator_value))
+    raise ConfigError(
+        "bad-fleet",
+        f"is {_shown(error.instance)}; it {rule}",
+        where=place,
+        mend=f"mend {path[-1] if path else 'it'}",
+    )
+
+
+_TYPES = {"object": "table", "integer": "whole number"}
+
+
+def _finite(value: Any, path: tuple[str, ...], where: str) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _finite(inner, (*path, key), where)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(
+            "bad-fleet",
+            f"is {value}; it must be a finite number",
+            where=_place(where, path),
+            mend=f"mend {path[-1]}",
+        )
+
+
+def _place(where: str, path: tuple[str, ...]) -> str:
+    """``file: [table] key``, as far as the path goes; the schema's tables are at most two deep."""
+    shown = tuple(key if key.isprintable() else repr(key) for key in path)
+    tables, key = (shown[:2], shown[2:]) if path[:1] == ("demand",) else (shown[:1], shown[1:])
+    if path == ("schema",):
+        tables, key = (), shown
+    inside = [f"[{'.'.join(tables)}]"] * bool(tables) + [".".join(key)] * bool(key)
+    return ": ".join([where, " ".join(inside)] if inside else [where])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str | int | float | bool) else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@cache
+def _validator() -> Any:
+    import jsonschema  # 50 ms to import: only when a fleet is read
+
+    schema = json.loads(resources.files("pytest_fanout").joinpath("schemas/fleet.schema.json").read_bytes())
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _fleet(document: dict[str, Any], where: str, *, is_default: bool) -> Fleet:
+    plain = Fleet("", "")
+    table = document.get("fleet", {})
+    defaulted = {f"fleet.{key}" for key in ("profile", "target_utilisation") if key not in table}
+    demand = {}
+    for name, entry in document.get("demand", {}).items():
+        check_agent_name(name, f"{where}: [demand.{name}]")
+        optional = {key: float(entry[key]) for key in ("peak_factor", "iod") if key in entry}
+        defaulted |= {f"demand.{name}.{key}" for key in ("peak_factor", "iod") if key not in entry}
+        demand[name] = ClassDemand(name, int(entry["dau"]), float(entry["tasks_per_user_day"]), **optional)
+    return Fleet(
+        digest=digest(_digestible(document)),
+        source=where,
+        demand=demand,
+        profile=table.get("profile", plain.profile),
+        target_utilisation=float(table.get("target_utilisation", plain.target_utilisation)),
+        prices=Prices(**{key: float(value) for key, value in document.get("prices", {}).items()}),
+        defaulted=frozenset(defaulted),
+        is_default=is_default,
+    )
+
+
+def _digestible(value: Any) -> Any:
+    """Without floats, whose text differs between writers: 3.0 is 3, 2.4 is "2.4"."""
+    if isinstance(value, dict):
+        return {key: _digestible(inner) for key, inner in value.items()}
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else repr(value)
+    return value

@@ -1,0 +1,250 @@
+"""Recordings on disk: ``<folder>/<class>/<slug>-<hash10>/t<trial>.jsonl``, one file a trial, complete or absent.
+
+A recording is evidence: what is altered, cut off, misplaced or empty is refused by name, never replayed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_fanout.config import check_agent_name
+from pytest_fanout.errors import IntegrityError, StorageError
+from pytest_fanout.records import Exchange, Recording
+from pytest_fanout.store import bodies, files, tape
+from pytest_fanout.store.secrets import Scanner
+
+SLUG_LENGTH = 60
+MEND = "restore the file from git, or remove it and record anew: pytest --fanout-budget --fanout-mode=record"
+_TRIAL = re.compile(r"t([1-9][0-9]{0,5})\.jsonl\Z")
+
+
+def slug_of(task: str) -> str:
+    """A readable, safe folder name for any task id: ``<slug>-<ten hex digits of its SHA-256>``."""
+    ascii_text = unicodedata.normalize("NFKD", task).encode("ascii", "ignore").decode("ascii").lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_text).strip("-")[:SLUG_LENGTH].rstrip("-") or "task"
+    return f"{slug}-{hashlib.sha256(task.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+
+
+class RecordingStore:
+    """The recordings below one folder. ``environ`` is searched for secrets that must not be saved.
+
+    When keys are sealed, hand over the environment as it was before: it holds the real ones.
+    """
+
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self._environ = environ
+        self._scanner: Scanner | None = None
+
+    def path(self, agent: str, task: str, trial: int) -> Path:
+        """Where the recording of a trial stands, whether it exists or not."""
+        return self._task_folder(agent, task) / f"t{trial}.jsonl"
+
+    def trials(self, agent: str, task: str) -> tuple[int, ...]:
+        """The trials of a task that are recorded, in order."""
+        try:
+            names = os.listdir(self._task_folder(agent, task))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        return tuple(sorted(int(match.group(1)) for name in names if (match := _TRIAL.match(name))))
+
+    def most_trials(self, agent: str) -> int:
+        """The highest trial number that any task of a class has recorded; 0 when there is none."""
+        numbers = [int(m.group(1)) for p in (self.folder / agent).glob("*/t*") if (m := _TRIAL.match(p.name))]
+        return max(numbers, default=0)
+
+    def load(self, agent: str, task: str, trial: int) -> Recording:
+        """The recording of a trial.
+
+        Raises:
+            IntegrityError: it is missing, altered, cut off, malformed, of another class, task or trial, or holds an
+                answer of a model that is empty.
+        """
+        path = self.path(agent, task, trial)
+        recording = tape.decode(self._read(path), str(path), MEND)
+        found = (recording.agent, recording.task, recording.trial)
+        if found != (agent, task, trial):
+            raise IntegrityError(
+                "recording-misplaced",
+                f"is the recording of {_named(*found)}, not of {_named(agent, task, trial)}",
+                where=str(path),
+                mend=MEND,
+            )
+        _refuse_empty_answers(recording.exchanges, str(path), MEND)
+        return recording
+
+    def save(self, recording: Recording) -> Recording:
+        """Store a trial in one step and give back what is stored: canonical bodies, digest set.
+
+        Raises:
+            StorageError: secrets were found (``secret-in-recording``), or the disk refused; the old file stands.
+            IntegrityError: a model's answer is empty: what could not be loaded is not saved.
+        """
+        path = self.path(recording.agent, recording.task, recording.trial)
+        data = tape.encode(recording)
+        stored = tape.decode(data, str(path), MEND)
+        _refuse_empty_answers(stored.exchanges, str(path), MEND)
+        self._refuse_secrets(stored, path)
+        files.write_atomically(path, data)
+        return stored
+
+    def remove(self, agent: str, task: str, trial: int) -> None:
+        """Remove a recording and the folder it leaves empty; nothing happens when there is none."""
+        path = self.path(agent, task, trial)
+        try:
+            path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise StorageError(
+                "cannot-write",
+                f"could not be removed: {error.strerror or error}",
+                where=str(path),
+                mend="mend the permissions, then run the same command again",
+            ) from None
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+    def digest(self, agent: str, task: str, trial: int) -> str | None:
+        """The digest of a recording, proved to fit the file's bytes but without reading its exchanges; None: no file.
+
+        Raises:
+            IntegrityError: altered, cut off, conflict marks.
+        """
+        path = self.path(agent, task, trial)
+        try:
+            data = files.read_committed(path, self.folder)
+        except FileNotFoundError:
+            return None
+        return tape.checked_lines(data, str(path), MEND)[1]
+
+    def hosts(self) -> frozenset[str]:
+        """``host:port`` of every model request on record, from the header lines alone.
+
+        Raises:
+            IntegrityError: a header that cannot be read.
+        """
+        hosts: set[str] = set()
+        for path in self._all():
+            files.refuse_links(path, self.folder)
+            try:
+                with path.open("rb") as file:
+                    line = file.readline().removesuffix(b"\n")
+            except OSError as error:
+                raise IntegrityError("not-readable", f"cannot be read: {error.strerror}", where=str(path)) from None
+            hosts.update(tape.header_of(line, str(path), MEND)["hosts"])
+        return frozenset(hosts)
+
+    def _all(self) -> Iterator[Path]:
+        for path in sorted(self.folder.glob("*/*/t*.jsonl")):
+            if _TRIAL.match(path.name):
+                yield path
+
+    def _task_folder(self, agent: str, task: str) -> Path:
+        return self.folder / check_agent_name(agent, str(self.folder)) / slug_of(task)
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return files.read_committed(path, self.folder)
+        except FileNotFoundError:
+            raise IntegrityError(
+                "recording-missing",
+                "does not exist",
+                where=str(path),
+                mend="restore it from git, or record it: pytest --fanout-budget --fanout-mode=record",
+            ) from None
+
+    def _refuse_secrets(self, stored: Recording, path: Path) -> None:
+        if self._scanner is None:
+            self._scanner = Scanner(os.environ if self._environ is None else self._environ)
+        for place, kinds in _findings(stored, self._scanner):
+            raise StorageError(
+                "secret-in-recording",
+                f"not saved: {place} holds {' and '.join(kinds)}",
+                where=str(path),
+                mend="keep the secret out of what the agent sends, or remove it in the hook pytest_fanout_redact",
+            )
+
+
+def _findings(stored: Recording, scanner: Scanner) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Places that hold secrets. Texts that a growing context repeats are looked at once."""
+    seen: set[str] = set()
+    for text, place in ((stored.task, "the task id"), *((model, "a model name") for model in stored.models_requested)):
+        if kinds := scanner.scan(text):
+            yield place, kinds
+    for number, exchange in enumerate(stored.exchanges, 1):
+        request, answer = exchange.request, exchange.answer
+        for text, place in _texts(exchange):
+            if text not in seen and (kinds := scanner.scan(text)):
+                yield f"{place} of request {number} ({request.method} {_path(request.url)})", kinds
+            seen.add(text)
+        for text, place in (
+            (answer.body.decode("utf-8", "replace"), "the body"),
+            (answer.error or "", "the error"),
+            (" ".join(value for _, value in answer.headers), "a header"),
+        ):
+            if kinds := scanner.scan(text):
+                yield f"{place} of answer {number} ({request.method} {_path(request.url)})", kinds
+
+
+def _texts(exchange: Exchange) -> Iterator[tuple[str, str]]:
+    request = exchange.request
+    yield request.url, "the URL"
+    for name, value in request.headers:
+        yield value, f"the header {name}"
+    value = bodies.json_value(request.body)
+    if value is None:
+        yield request.body.decode("utf-8", "replace"), "the body"
+    else:
+        yield from _strings(value, "")
+
+
+def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield value, at or "the body"
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _strings(item, f"{at}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key, f"a key in {at or 'the body'}"
+            yield from _strings(item, f"{at}.{key}" if at else key)
+
+
+def _path(url: str) -> str:
+    return bodies.match_target(url, "model").partition("?")[0]
+
+
+def _refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
+    """A 200 of a model without content is no answer: replaying it would measure nothing and look fine."""
+    for number, exchange in enumerate(exchanges, 1):
+        answer = exchange.answer
+        if exchange.role != "model" or answer.status != 200 or answer.outcome != "complete":
+            continue
+        if _is_empty(answer.body):
+            raise IntegrityError(
+                "recording-empty-answer",
+                f"recorded response is empty: answer {number} ({exchange.request.method}"
+                f" {_path(exchange.request.url)}) has status 200 and no content",
+                where=where,
+                mend=mend,
+            )
+
+
+def _is_empty(body: bytes) -> bool:
+    """Nothing but space, or an event stream that only comments, or says that it is done."""
+    if len(body) > 2000:  # cheap: what is long is not empty
+        return False
+    lines = [line.strip() for line in body.splitlines()]
+    return all(not line or line.startswith(b":") or line.replace(b" ", b"") == b"data:[DONE]" for line in lines)
+
+
+def _named(agent: str, task: str, trial: int) -> str:
+    return f"trial {trial} of {agent}::{task}"

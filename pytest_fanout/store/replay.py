@@ -1,0 +1,193 @@
+"""A recording that answers: a request hears only what was recorded for it, each recorded answer once.
+
+Two requests are the same when method, path, query (without credentials) and canonical body are. The digest of the raw
+body decides most look-ups; only a request whose bytes differ is parsed. Identical requests hear their answers in
+recorded order, so that a chain of 503, 503, 200 stays one, and concurrent ones keep their multiset of answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_fanout.records import HttpAnswer, HttpRequest, Recording, Replayed, StaleNote
+from pytest_fanout.store import bodies
+from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile
+from pytest_fanout.wire.changes import describe_changes
+
+_RETRIED = frozenset({408, 409, 425, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class _Miss:
+    """The first request that was not on the recording, and the recorded one that it should have been (its index)."""
+
+    call: int
+    role: str
+    request: HttpRequest  # stored form
+    expected: int | None
+    same_recorded: int  # recorded exchanges of the very same request, all used
+
+
+class ReplaySource:
+    """Answers the requests of one trial from its recording; safe to ask from any thread.
+
+    Args:
+        recording: as the store gives it, or None when the trial has none: then every request is a miss.
+        volatile: what matching ignores: the entries of budget.toml ``[measure]``, or as ``compile_volatile`` read them.
+        task_label: how notes call the trial, e.g. ``support::refund::t1``.
+        keep_pauses: leave recorded ``retry-after`` headers alone (replay at recorded speed).
+
+    Raises:
+        ConfigError: an entry of ``volatile`` that cannot be read.
+    """
+
+    def __init__(
+        self,
+        recording: Recording | None,
+        volatile: Volatile | Sequence[str] = (),
+        task_label: str = "",
+        *,
+        keep_pauses: bool = False,
+    ) -> None:
+        self.task_label = task_label
+        self.other_hosts: set[str] = set()  # asked, but recorded under another host: a notice, no more
+        self._exchanges = recording.exchanges if recording is not None else ()
+        self._has_recording = recording is not None
+        if not isinstance(volatile, Volatile):
+            volatile = compile_volatile(volatile, "budget.toml: [measure] volatile")
+        self._volatile = volatile
+        self._keep_pauses = keep_pauses
+        self._lock = threading.Lock()
+        self._used = [False] * len(self._exchanges)
+        self._served = 0
+        self._asked: Counter[tuple[str, str]] = Counter()  # by endpoint
+        self._miss: _Miss | None = None
+        self._endpoints = [_endpoint(exchange.request, exchange.role) for exchange in self._exchanges]
+        self._by_canonical: dict[Hashable, deque[int]] | None = None  # made on the first request whose bytes differ
+        self._by_raw: dict[Hashable, deque[int]] = {}
+        for index, exchange in enumerate(self._exchanges):
+            request = exchange.request
+            if exchange.raw_body or not request.body:
+                key = (request.method, bodies.match_target(request.url, exchange.role), exchange.raw_body)
+                self._by_raw.setdefault(key, deque()).append(index)
+
+    def answer(self, request: HttpRequest, role: str) -> Replayed | None:
+        """What was recorded for this request and has not been given out yet; None when there is nothing."""
+        raw = hashlib.sha256(request.body).hexdigest() if request.body else ""
+        key = (request.method.upper(), bodies.match_target(request.url, role), raw)
+        with self._lock:
+            self._asked[_endpoint(request, role)] += 1
+            index = self._take(self._by_raw.get(key))
+            if index is None and self._served < len(self._exchanges):
+                index = self._take(self._canonical().get(self._canonical_key(request, role)))
+            if index is None:
+                if self._miss is None:
+                    self._miss = self._describe(request, role)
+                return None
+            self._used[index] = True
+            self._served += 1
+            exchange = self._exchanges[index]
+            host = bodies.host_of(request.url)
+            if host != bodies.host_of(exchange.request.url):
+                self.other_hosts.add(host)
+        answer = exchange.answer if self._keep_pauses else _without_pause(exchange.answer)
+        return Replayed(answer, exchange.started_ms)
+
+    @property
+    def leftover(self) -> int:
+        """Recorded exchanges that nobody has asked for."""
+        return len(self._exchanges) - self._served
+
+    @property
+    def asked(self) -> int:
+        """Requests so far, those that were missed among them."""
+        return self._asked.total()
+
+    def note(self) -> StaleNote | None:
+        """Why this trial does not fit its recording, told by the first request that is not on it; None when all fit."""
+        with self._lock:
+            miss = self._miss
+            if miss is None:
+                return None
+            return StaleNote(
+                miss.call, miss.role, self._changes(miss), len(self._exchanges), self._asked.total(), self.leftover
+            )
+
+    def _take(self, queue: deque[int] | None) -> int | None:
+        """The first entry that the other index has not given out."""
+        while queue:
+            index = queue.popleft()
+            if not self._used[index]:
+                return index
+        return None
+
+    def _canonical(self) -> dict[Hashable, deque[int]]:
+        if self._by_canonical is None:
+            self._by_canonical = {}
+            for index, exchange in enumerate(self._exchanges):
+                key = self._key(exchange.request, exchange.role)
+                self._by_canonical.setdefault(key, deque()).append(index)
+        return self._by_canonical
+
+    def _canonical_key(self, request: HttpRequest, role: str) -> Hashable:
+        return self._key(bodies.stored_request(request, role)[0], role)
+
+    def _key(self, stored: HttpRequest, role: str) -> Hashable:
+        content_type = next((value for name, value in stored.headers if name == "content-type"), "")
+        body = body_key(stored.body, content_type, self._volatile) if stored.body else ""
+        return stored.method, bodies.match_target(stored.url, role), body
+
+    def _describe(self, request: HttpRequest, role: str) -> _Miss:
+        stored = bodies.stored_request(request, role)[0]
+        endpoint = _endpoint(request, role)
+        expected = next(
+            (i for i, known in enumerate(self._endpoints) if known == endpoint and not self._used[i]),
+            None,
+        )
+        same = 0
+        if expected is not None:
+            key = self._key(stored, role)
+            same = sum(self._key(exchange.request, exchange.role) == key for exchange in self._exchanges)
+        return _Miss(self._asked.total(), role, stored, expected, same)
+
+    def _changes(self, miss: _Miss) -> tuple[str, ...]:
+        if not self._has_recording:
+            return ("no recording of this trial",)
+        method, path = endpoint = _endpoint(miss.request, miss.role)
+        recorded = self._endpoints.count(endpoint)
+        if recorded == 0:
+            return (f"{method} {path} is not on the recording",)
+        if miss.expected is None:
+            made = max(recorded + 1, self._asked[endpoint])
+            return (f"more calls than recorded: at least {made} of {method} {path}, {recorded} recorded",)
+        if miss.same_recorded:
+            return (f"the same request is made at least {miss.same_recorded + 1} times, {miss.same_recorded} recorded",)
+        before = self._exchanges[miss.expected].request
+        lines = list(describe_changes(miss.request.url, before.body, miss.request.body))
+        queries = [_query(before, miss.role), _query(miss.request, miss.role)]
+        if queries[0] != queries[1]:
+            lines.insert(0, f"query: {queries[0][:80]!r} -> {queries[1][:80]!r}")
+        return tuple(lines) or ("the body differs",)
+
+
+def _endpoint(request: HttpRequest, role: str) -> tuple[str, str]:
+    return request.method.upper(), bodies.match_target(request.url, role).partition("?")[0]
+
+
+def _query(request: HttpRequest, role: str) -> str:
+    return bodies.match_target(request.url, role).partition("?")[2]
+
+
+def _without_pause(answer: HttpAnswer) -> HttpAnswer:
+    """A failure that SDKs retry after a pause, with that pause cut to a millisecond: counts stay, waiting goes."""
+    if answer.status is None or not (answer.status in _RETRIED or answer.status >= 500):
+        return answer
+    headers = [(name, value) for name, value in answer.headers if name not in ("retry-after", "retry-after-ms")]
+    if len(headers) != len(answer.headers):
+        headers.append(("retry-after", "0"))
+    headers.append(("retry-after-ms", "1"))
+    return replace(answer, headers=tuple(headers))

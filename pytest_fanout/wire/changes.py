@@ -1,0 +1,198 @@
+"""What differs between the request that was recorded and the one that is made now, in a few short lines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pytest_fanout.wire import anthropic_messages, openai_chat, openai_responses
+from pytest_fanout.wire.bodies import load_json
+from pytest_fanout.wire.endpoints import classify
+from pytest_fanout.wire.shapes import items, obj, objects, string, texts
+from pytest_fanout.wire.text import one_line
+
+MAX_LINES: Final = 8
+MAX_LENGTH: Final = 200
+_EXCERPT: Final = 70
+_READERS = {"openai.responses": openai_responses, "anthropic.messages": anthropic_messages}
+#: Keys that hold the conversation, by the API families that are known; the first one present is it.
+_CONVERSATIONS = ("messages", "input", "contents")
+_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
+_TOOLS = ("tools", "functions")
+
+
+def describe_changes(url: str, recorded: bytes, requested: bytes) -> tuple[str, ...]:
+    """At most eight lines of at most 200 characters saying what differs between two bodies for the same endpoint.
+
+    Empty when the bodies are equal. Text from the bodies is one line, with control characters escaped. Never raises.
+    """
+    if recorded == requested:
+        return ()
+    try:
+        old, new = load_json(recorded), load_json(requested)
+        if isinstance(old, dict) and isinstance(new, dict):
+            lines = _changes(classify("POST", url).api, old, new) or ["same JSON, written in another layout"]
+        else:
+            lines = [_bytes_line(recorded, requested)]
+    except (RecursionError, MemoryError):  # nested deeper than can be compared
+        lines = [_bytes_line(recorded, requested)]
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES - 1 :] = [f"and {len(lines) - MAX_LINES + 1} more changes"]
+    return tuple(one_line(line, MAX_LENGTH) for line in lines)
+
+
+def _changes(api: str | None, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    if old.get("model") != new.get("model"):
+        lines.append(f"model: {_short(old.get('model'))} -> {_short(new.get('model'))}")
+    system_old, system_new = _system(api, old), _system(api, new)
+    if system_old != system_new:
+        lines.append("system prompt: " + _text_change(system_old, system_new))
+    for key in _CONVERSATIONS:
+        if old.get(key) != new.get(key):
+            lines += _conversation_changes(key, old.get(key), new.get(key), is_system_told=system_old != system_new)
+    lines += _tool_changes(old, new)
+    told = {"model", *_CONVERSATIONS, *_SYSTEMS, *_TOOLS}
+    lines += [_setting_change(key, old, new) for key in sorted({*old, *new} - told) if _differs(key, old, new)]
+    if not lines:
+        # Differences that no line above covers, such as a cache mark on a system block.
+        lines += [_setting_change(key, old, new) for key in sorted(told) if _differs(key, old, new)]
+    return lines
+
+
+def _differs(key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    return (key in old) != (key in new) or old.get(key) != new.get(key) or type(old.get(key)) is not type(new.get(key))
+
+
+def _system(api: str | None, body: dict[str, Any]) -> str:
+    reader = _READERS.get(api or "")
+    if reader is not None:
+        return reader.read_request(body).system or ""
+    spoken = openai_chat.leading_system(objects(body.get("messages")))
+    for key in _SYSTEMS:
+        value = body.get(key)
+        spoken = spoken or texts(obj(value).get("parts") if isinstance(value, dict) else value)
+    return spoken
+
+
+def _conversation_changes(key: str, old: Any, new: Any, *, is_system_told: bool) -> list[str]:
+    if not isinstance(old, list) or not isinstance(new, list):
+        if isinstance(old, str) and isinstance(new, str):
+            return [f"{key}: {_text_change(old, new)}"]
+        return [f"{key}: {_short(old)} -> {_short(new)}"]
+    lines = [f"{key}: {len(old)} -> {len(new)}"] if len(old) != len(new) else []
+    for at in range(max(len(old), len(new))):
+        before, after = (side[at] if at < len(side) else None for side in (old, new))
+        if before == after or (is_system_told and _is_system(before) and _is_system(after)):
+            continue
+        if at >= len(old):
+            return [*lines, f"{key}[{at}] ({_role(after)}) is new: {_quoted(_told(after), 0)}"]
+        if at >= len(new):
+            return [*lines, f"{key}[{at}] ({_role(before)}) is gone: {_quoted(_told(before), 0)}"]
+        roles = _role(before) if _role(before) == _role(after) else f"{_role(before)} -> {_role(after)}"
+        text_old, text_new = _told(before), _told(after)
+        if text_old == text_new:
+            text_old, text_new = _compact(before), _compact(after)
+        return [*lines, f"{key}[{at}] ({roles}): {_text_change(text_old, text_new)}"]
+    return lines
+
+
+def _is_system(message: Any) -> bool:
+    return obj(message).get("role") in ("system", "developer")
+
+
+def _role(message: Any) -> str:
+    body = obj(message)
+    return one_line(string(body.get("role")) or string(body.get("type")) or "item", 30)
+
+
+def _told(message: Any) -> str:
+    """What a message says; its whole JSON where it says nothing in words."""
+    body = obj(message)
+    said = texts(body.get("content")) or texts(body.get("parts")) or string(body.get("output")) or ""
+    return said or _compact(message)
+
+
+def _tool_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    before, after = _tools(old), _tools(new)
+    parts = [
+        ("added", [name for name in after if name not in before]),
+        ("removed", [name for name in before if name not in after]),
+        ("schema changed", [name for name in before if name in after and before[name] != after[name]]),
+    ]
+    said = [f"{what} {', '.join(one_line(name, 40) for name in names)}" for what, names in parts if names]
+    if not said and any(_differs(key, old, new) for key in _TOOLS):
+        said = ["order changed" if list(before) != list(after) else "changed"]
+    return [f"tools: {'; '.join(said)}"] if said else []
+
+
+def _tools(body: dict[str, Any]) -> dict[str, Any]:
+    """Name -> definition, in order; a tool without a name goes by its type."""
+    found: dict[str, Any] = {}
+    for tool in (tool for key in _TOOLS for tool in items(body.get(key))):
+        parts = [
+            obj(tool),
+            obj(obj(tool).get("function")),
+            obj(obj(tool).get("custom")),
+            obj(obj(tool).get("toolSpec")),
+        ]
+        names = [string(part.get("name")) for part in parts] + [string(obj(tool).get("type"))]
+        name = next((name for name in names if name), "(unnamed)")
+        found[name if name not in found else f"{name} #{len(found) + 1}"] = tool
+    return found
+
+
+def _setting_change(key: str, old: dict[str, Any], new: dict[str, Any]) -> str:
+    before = _compact(old[key]) if key in old else "(not set)"
+    after = _compact(new[key]) if key in new else "(not set)"
+    name = one_line(key, 40)
+    if len(before) > _EXCERPT or len(after) > _EXCERPT:
+        return f"{name}: {_text_change(before, after)}"
+    return f"{name}: {before} -> {after}"
+
+
+def _text_change(old: str, new: str) -> str:
+    if not old or not new:
+        return f"{_quoted(old, 0) if old else '(none)'} -> {_quoted(new, 0) if new else '(none)'}"
+    at = _first_difference(old, new)
+    return f"{_quoted(old, at)} -> {_quoted(new, at)}"
+
+
+def _quoted(text: str, at: int) -> str:
+    """The words around a position: a few before it for orientation, more from it on."""
+    start = max(at - 30, 0)
+    if start:
+        # Begin with a whole word, where one begins before the difference.
+        blank = text.find(" ", start, at)
+        start = blank + 1 if blank >= 0 else start
+    piece = text[start : start + _EXCERPT]
+    dots = "…" if start + _EXCERPT < len(text) else ""
+    return f'"{"…" if start else ""}{one_line(piece, _EXCERPT)}{dots}"'
+
+
+def _first_difference(old: str, new: str) -> int:
+    """Index of the first character that differs, or the length of the shorter text."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _short(value: Any) -> str:
+    return one_line(value if isinstance(value, str) else "(not set)" if value is None else _compact(value), _EXCERPT)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes_line(recorded: bytes, requested: bytes) -> str:
+    shorter = min(len(recorded), len(requested))
+    at = next((at for at in range(0, shorter, 4096) if recorded[at : at + 4096] != requested[at : at + 4096]), shorter)
+    while at < shorter and recorded[at] == requested[at]:
+        at += 1
+    return f"body differs at byte {at} (of {len(recorded)} recorded, {len(requested)} requested)"

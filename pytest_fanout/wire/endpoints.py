@@ -1,0 +1,145 @@
+"""Which URL asks for what: one table, the first rule that fits wins.
+
+A call is known by method and path, not by host: the same wire format is served by regional hosts, clouds,
+gateways and localhost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from pytest_fanout.records import Endpoint
+from pytest_fanout.wire.hosts import is_model_host
+
+#: Of a longer path only the end is looked at, so that no URL costs time.
+_LOOK_AT: Final = 4096
+_OTHER: Final = Endpoint(None, "other")
+
+_TABLE: Final[tuple[tuple[str, str | None, str], ...]] = (
+    (r"/model/[^/]+/converse(-stream)?", "bedrock.converse", "generate"),
+    (r"/model/[^/]+/invoke(-with-response-stream)?", "bedrock.invoke", "generate"),
+    (r"/model/[^/]+/count-tokens", None, "count"),
+    (r"/async-invoke(/[^/]+)?|/guardrail(/[^/]+)*(/apply)?", None, "other"),
+    (r"models/count-tokens:rawPredict", None, "count"),
+    (r":(rawPredict|streamRawPredict)", "vertex.predict", "generate"),
+    (r":(generateContent|streamGenerateContent)", "gemini.generate", "generate"),
+    (r":(countTokens|computeTokens)", None, "count"),
+    (r":(embedContent|batchEmbedContents|predict)", "embeddings", "embed"),
+    (r":(batchGenerateContent|asyncBatchEmbedContent|predictLongRunning)", None, "batch"),
+    (r"/interactions", "gemini.interactions", "generate"),
+    (r"/messages/count_tokens", None, "count"),
+    (r"/messages/batches(/[^/]+)*", None, "batch"),
+    (r"/v1/messages", "anthropic.messages", "generate"),
+    (r"/responses/input_tokens", None, "count"),
+    (r"/responses/[^/]+/cancel", None, "other"),
+    (r"/responses/compact", "openai.responses", "compact"),
+    (r"/responses", "openai.responses", "generate"),
+    (r"/(chat|agents|fim)/completions", "openai.chat", "generate"),
+    (r"/completions", "openai.completions", "generate"),
+    (r"/decisions", "openai.decisions", "generate"),
+    (r"/v[12]/chat", "cohere.chat", "generate"),
+    (r"/api/chat", "ollama.chat", "generate"),
+    (r"/api/generate", "ollama.generate", "generate"),
+    (r"/v1/conversations(/[^/]+(/restart)?)?", "mistral.conversations", "generate"),
+    (r"/embeddings|/v[12]/embed|/api/embed(dings)?", "embeddings", "embed"),
+    (r"/rerank", "rerank", "rerank"),
+    (r"/moderations|/classifications", "moderation", "moderate"),
+    (r"/sessions/[^/]+(/threads/[^/]+)?/events", None, "agent_run"),
+)
+_RULES: Final = tuple((re.compile(f"(?:{path})\\Z"), Endpoint(api, kind)) for path, api, kind in _TABLE)
+
+#: Paths at model hosts that are known not to be chat: storage, settings, sign-in, telemetry, tokenizers, media. Short
+#: on purpose: a path that is missing here makes a run invalid, one too many would let model calls go uncounted.
+_KNOWN_OTHER: Final = re.compile(
+    r"(?:/(?:api|openai|compatibility|upload))*(?:/v\d[a-z0-9]*)?"
+    r"(?:/(?:projects/[^/:]+/locations/[^/:]+/)?"
+    r"(?:files|uploads|batches|vector_stores|containers|cachedContents|conversations|fine_tuning|responses|chat/completions"
+    r"|async-invoke|guardrail)(?:/[^:]*)?"
+    r"|/agents|/images/(?:generations|edits|variations)|/audio/(?:speech|transcriptions|translations)|/videos"
+    r"|/(?:oauth2?/)?token|/tokenize|/detokenize|/event_logging/batch|/(?:show|pull|push|create|copy))"
+)
+
+
+def classify(method: str, url: str) -> Endpoint:
+    """What a request asks for. Only POST can be a model call; a WebSocket to ``/responses`` is a channel of calls.
+
+    ``method`` may be "WS" for a WebSocket upgrade; a ``ws:`` or ``wss:`` URL says the same. Never raises.
+    """
+    scheme, host, path = _split(url)
+    verb = method.upper()
+    if verb == "WS" or scheme in ("ws", "wss"):
+        return Endpoint("openai.responses", "channel") if path.endswith("/responses") else _OTHER
+    return _by_rule(host, path) if verb == "POST" else _OTHER
+
+
+def is_unclassified(method: str, url: str, model_hosts: Iterable[str] = ()) -> bool:
+    """Whether a request goes to a model host and no rule says what it is: it may run a model that nobody counts.
+
+    ``model_hosts``: hosts of the user's own, as for ``is_model_host``.
+    """
+    scheme, host, path = _split(url)
+    is_socket = method.upper() == "WS" or scheme in ("ws", "wss")
+    if method.upper() != "POST" and not is_socket:
+        return False
+    if classify(method, url).kind != "other" or (not is_socket and _KNOWN_OTHER.fullmatch(path)):
+        return False
+    return is_model_host(_host_and_port(url) or host, model_hosts)
+
+
+def model_in_url(url: str) -> str | None:
+    """The model that a path names (Azure deployments, Vertex, Gemini, Bedrock), decoded; None where it names none."""
+    _, _, path = _split(url)
+    found = re.search(r"/deployments/([^/]+)/|/model/([^/]+)/|/(?:models|tunedModels)/([^/:]+):", path)
+    return unquote(next(group for group in found.groups() if group)) if found else None
+
+
+def host_of(url: str) -> str:
+    """Host of a URL in lower case, without port; "" where there is none."""
+    return _split(url)[1]
+
+
+@lru_cache(maxsize=256)  # an agent asks few places, on a path where each microsecond is the agent's
+def _by_rule(host: str, path: str) -> Endpoint:
+    for rule, endpoint in _RULES:
+        if not rule.search(path):
+            continue
+        if endpoint.api == "vertex.predict":
+            return _by_publisher(path)
+        if endpoint.api == "bedrock.invoke" and "embed" in path.lower():
+            return Endpoint("bedrock.invoke", "embed")
+        if endpoint.api == "mistral.conversations" and not (host == "mistral.ai" or host.endswith(".mistral.ai")):
+            return _OTHER  # elsewhere conversations are storage
+        return endpoint
+    return _OTHER
+
+
+def _by_publisher(path: str) -> Endpoint:
+    publisher = re.search(r"/publishers/([^/]+)/", path)
+    name = publisher.group(1) if publisher else ""
+    if name == "anthropic":
+        return Endpoint("anthropic.messages", "generate")
+    if name == "mistralai":
+        return Endpoint("openai.chat", "generate")
+    return Endpoint("vertex.predict", "generate")
+
+
+@lru_cache(maxsize=256)
+def _split(url: str) -> tuple[str, str, str]:
+    """Scheme, host, path without its closing slash; empty parts for what is no URL."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return "", "", ""
+    return parts.scheme, host, parts.path[-_LOOK_AT:].rstrip("/")
+
+
+def _host_and_port(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2].lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,41 @@
+"""docs/capacity.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pytest_fanout.capacity.profiles import BUILT_IN
+from pytest_fanout.store import fleet as fleet_file
+from pytest_fanout.store.fleet import parse_fleet
+
+PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
+
+
+def test_example_file_is_read():
+    """The fleet.toml on the page is valid and states a value for every key."""
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+    fleet = parse_fleet(block.encode(), "docs/capacity.md")
+
+    assert fleet.defaulted == frozenset()
+    assert None not in (fleet.prices.usd_per_gpu_hour, fleet.prices.usd_per_million_output_tokens)
+
+
+def test_every_key_is_explained():
+    """Each key of the schema has its row, and each row its key."""
+    tables = fleet_file._validator().schema["properties"]
+    expected = {f"fleet.{key}" for key in tables["fleet"]["properties"]}
+    expected |= {f"prices.{key}" for key in tables["prices"]["properties"]}
+    expected |= {f"demand.CLASS.{key}" for key in tables["demand"]["additionalProperties"]["properties"]}
+
+    assert set(re.findall(r"(?m)^\| `((?:fleet|prices|demand)\.[\w.]+)`", PAGE)) == expected
+
+
+def test_every_profile_is_listed_with_its_rates():
+    """The table of profiles is the list of built-in ones."""
+    rows = re.findall(r"(?m)^\| `([\w.-]+)` \| ([\d,]+) \| ([\d,]+) \|", PAGE)
+
+    expected = [(p.name, f"{p.prefill_tokens_per_s:,}", f"{p.decode_tokens_per_s:,}") for p in BUILT_IN]
+
+    assert rows == expected

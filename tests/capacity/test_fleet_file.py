@@ -1,0 +1,225 @@
+"""fleet.toml: strict in, defaults named, one clear line for what cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import jsonschema
+import pytest
+
+from pytest_fanout.errors import ConfigError, FanoutError
+from pytest_fanout.records import ClassDemand, Fleet, Prices
+from pytest_fanout.store import fleet as fleet_file
+from pytest_fanout.store.fleet import EXAMPLE, parse_fleet
+
+WHERE = "baselines/fleet.toml"
+FULL = b"""
+schema = 1
+[fleet]
+profile = "gpt-oss-20b-h200-tp1"
+target_utilisation = 0.6
+[prices]
+usd_per_million_new_input_tokens = 3
+usd_per_million_cached_input_tokens = 0.3
+usd_per_million_output_tokens = 15
+usd_per_gpu_hour = 4
+[demand.support]
+dau = 200_000
+tasks_per_user_day = 2.4
+peak_factor = 4
+iod = 16
+[demand.research]
+dau = 500
+tasks_per_user_day = 1
+"""
+
+
+def parse(text):
+    return parse_fleet(text.encode(), WHERE)
+
+
+def test_every_key_is_read():
+    """Each figure of the file stands in the record, and only what was missing is named as defaulted."""
+    fleet = parse_fleet(FULL, WHERE)
+
+    assert fleet == Fleet(
+        digest=fleet.digest,
+        source=WHERE,
+        demand={
+            "support": ClassDemand("support", 200_000, 2.4, 4.0, 16.0),
+            "research": ClassDemand("research", 500, 1.0, 3.0, 1.0),
+        },
+        profile="gpt-oss-20b-h200-tp1",
+        target_utilisation=0.6,
+        prices=Prices(3.0, 0.3, 15.0, 4.0),
+        defaulted=frozenset({"demand.research.peak_factor", "demand.research.iod"}),
+    )
+
+
+def test_no_file_means_defaults():
+    """Without a file there is no demand, the default profile at 70 %, and both are named as defaults."""
+    fleet = parse_fleet(None, WHERE)
+
+    assert fleet.is_default
+    assert (fleet.demand, fleet.prices) == ({}, Prices())
+    assert (fleet.profile, fleet.target_utilisation) == ("gpt-oss-120b-h200-tp1", 0.70)
+    assert fleet.defaulted == {"fleet.profile", "fleet.target_utilisation"}
+
+
+def test_example_changes_nothing_until_it_is_edited():
+    """The example that `init` writes is the defaults: same digest as no file."""
+    example, nothing = parse(EXAMPLE), parse_fleet(None, WHERE)
+
+    assert example.digest == nothing.digest
+    assert dataclasses.replace(example, is_default=True) == nothing
+
+
+def test_example_is_valid_when_its_marks_are_removed():
+    """Every commented line of the example is a key that is read, with the default where there is one."""
+    live = re.sub(r"(?m)^# (?=\[|\w+ = )", "", EXAMPLE)
+
+    fleet = parse(live)
+
+    assert fleet.demand == {"support": ClassDemand("support", 200_000, 2.4)}
+    assert (fleet.profile, fleet.target_utilisation) == ("gpt-oss-120b-h200-tp1", 0.70)
+    assert fleet.prices == Prices(3.0, 0.3, 15.0, 4.0)
+    assert fleet.defaulted == frozenset()
+
+
+def test_digest_is_of_the_content():
+    """Layout, comments, order and the spelling of a number leave the digest alone; a figure changes it."""
+    one = parse("schema = 1\n[demand.a]\ndau = 1_000\ntasks_per_user_day = 2.0\n")
+    same = parse("# same\r\nschema=1\r\n[demand]\r\na={tasks_per_user_day=2,dau=1000}\r\n")
+    other = parse("schema = 1\n[demand.a]\ndau = 1_000\ntasks_per_user_day = 2.1\n")
+
+    assert one.digest == same.digest
+    assert one.digest != other.digest
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", one.digest)
+
+
+def test_schema_is_a_valid_schema():
+    """The shipped schema is itself valid JSON Schema 2020-12."""
+    jsonschema.Draft202012Validator.check_schema(fleet_file._validator().schema)
+
+
+def fails(data):
+    with pytest.raises(FanoutError) as error:
+        parse_fleet(data if isinstance(data, bytes) else data.encode(), WHERE)
+    return str(error.value)
+
+
+def test_unknown_key_names_key_and_file():
+    """A mistyped key is refused with its table, what is known, and the name that was meant."""
+    assert fails("schema = 1\n[demand.support]\ndau = 1\ntasks_per_user_day = 1\npeak_facter = 2\n") == (
+        "baselines/fleet.toml: [demand.support]: unknown key peak_facter; known: dau, iod, peak_factor, "
+        "tasks_per_user_day\n"
+        "  mend: rename 'peak_facter' to 'peak_factor'\n"
+        "  see: docs/messages.md#unknown-key"
+    )
+
+
+def test_unknown_keys_at_the_top():
+    """Tables that are not known are refused alike, all named."""
+    assert fails("schema = 1\n[zzz]\n[quota]\n") == (
+        "baselines/fleet.toml: unknown keys quota, zzz; known: demand, fleet, prices, schema\n"
+        "  mend: remove 'quota'\n"
+        "  see: docs/messages.md#unknown-key"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        ("dau = 0\ntasks_per_user_day = 1", " dau", "is 0; it must be at least 1"),
+        ("dau = -5\ntasks_per_user_day = 1", " dau", "is -5; it must be at least 1"),
+        ("dau = 1.5\ntasks_per_user_day = 1", " dau", "is 1.5; it must be of type whole number"),
+        ("dau = true\ntasks_per_user_day = 1", " dau", "is True; it must be of type whole number"),
+        ('dau = "many"\ntasks_per_user_day = 1', " dau", "is 'many'; it must be of type whole number"),
+        ("dau = 1\ntasks_per_user_day = 0", " tasks_per_user_day", "is 0; it must be at least 1e-06"),
+        ("dau = 1\ntasks_per_user_day = nan", " tasks_per_user_day", "is nan; it must be a finite number"),
+        ("dau = 1\ntasks_per_user_day = inf", " tasks_per_user_day", "is inf; it must be a finite number"),
+        ("dau = 1\ntasks_per_user_day = 1\npeak_factor = 0.5", " peak_factor", "is 0.5; it must be at least 1"),
+        ("dau = 1\ntasks_per_user_day = 1\niod = 0.5", " iod", "is 0.5; it must be at least 1"),
+        ("dau = 1\ntasks_per_user_day = 2026-11-29", " tasks_per_user_day", "is a date; it must be of type number"),
+    ],
+)
+def test_demand_that_is_no_demand(text, place, what):
+    """Zero, negative, infinite or mistyped demand is refused with table and key."""
+    assert fails(f"schema = 1\n[demand.support]\n{text}\n") == (
+        f"baselines/fleet.toml: [demand.support]{place}: {what}\n  mend: mend{place}\n  see: docs/messages.md#bad-fleet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what", "mend"),
+    [
+        ("", "", "schema is missing", "add schema = 1"),
+        ("schema = 2", " schema", "is 2; it must be 1: this version reads no other", "mend schema"),
+        ("schema = 1\nfleet = 3", " [fleet]", "is 3; it must be of type table", "mend fleet"),
+        ("schema = 1\n[demand]\nsupport = 3", " [demand.support]", "is 3; it must be of type table", "mend support"),
+        ("schema = 1\n[demand.support]\ndau = 1", " [demand.support]", "tasks_per_user_day is missing",
+         "add tasks_per_user_day"),
+        ("schema = 1\n[demand.support]", " [demand.support]", "dau, tasks_per_user_day are missing", "add dau"),
+        ("schema = 1\n[fleet]\ntarget_utilisation = 0.9", " [fleet] target_utilisation",
+         "is 0.9; it must be at most 0.85", "mend target_utilisation"),
+        ("schema = 1\n[fleet]\ntarget_utilisation = 0", " [fleet] target_utilisation",
+         "is 0; it must be at least 0.05", "mend target_utilisation"),
+        ('schema = 1\n[fleet]\nprofile = ""', " [fleet] profile", "is ''; it must not be empty", "mend profile"),
+        ("schema = 1\n[prices]\nusd_per_gpu_hour = -1", " [prices] usd_per_gpu_hour",
+         "is -1; it must be at least 0", "mend usd_per_gpu_hour"),
+        ("schema = 1\n[prices]\nusd_per_million_output_tokens = 15", " [prices]",
+         "usd_per_million_cached_input_tokens, usd_per_million_new_input_tokens are missing",
+         "add usd_per_million_cached_input_tokens"),
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be_used(text, place, what, mend):
+    """Each value out of range, of another type or missing is one line that names file, table and key."""
+    assert fails(text) == (
+        f"baselines/fleet.toml{place and ':'}{place}: {what}\n  mend: {mend}\n  see: docs/messages.md#bad-fleet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "at", "what", "mend", "slug"),
+    [
+        (b"schema = 1\n[demand", "",
+         "is not valid TOML: Expected ']' at the end of a table declaration, at the end of the file",
+         "mend the line", "bad-toml"),
+        (b"schema = 1\nschema = 1\n", ":2", "is not valid TOML: Cannot overwrite a value", "mend the line", "bad-toml"),
+        (b"schema = 1\n<<<<<<< HEAD\n", ":2", "holds the marks of an unresolved merge conflict",
+         "resolve the conflict by hand", "conflict-marks"),
+        (b"schema = 1\n# \xff\n", ":2", "is not UTF-8 text", "save the file as UTF-8", "bad-toml"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_toml(data, at, what, mend, slug):
+    """Broken TOML, conflict marks and other encodings are refused with file and line."""
+    assert fails(data) == f"baselines/fleet.toml{at}: {what}\n  mend: {mend}\n  see: docs/messages.md#{slug}"
+
+
+def test_keys_that_cannot_be_printed():
+    """A key with a line break cannot forge a second line of output."""
+    assert fails('schema = 1\n[demand.a]\n"x\\ny" = 1\ndau = 1\ntasks_per_user_day = 1\n').splitlines()[0] == (
+        "baselines/fleet.toml: [demand.a]: unknown key 'x\\ny'; known: dau, iod, peak_factor, tasks_per_user_day"
+    )
+
+
+def test_demand_for_a_name_that_no_class_can_have():
+    """A table that cannot name an agent class is refused by the rule for names."""
+    assert fails("schema = 1\n[demand.Support]\ndau = 1\ntasks_per_user_day = 1\n").startswith(
+        "baselines/fleet.toml: [demand.Support]: 'Support' cannot name an agent class"
+    )
+
+
+def test_truncated_at_any_byte_is_an_error_or_a_fleet():
+    """However the file is cut off, the answer is a Fleet or one of our errors, never a traceback."""
+    outcomes, messages = set(), []
+    for end in range(len(FULL)):
+        try:
+            outcomes.add(type(parse_fleet(FULL[:end], WHERE)))
+        except FanoutError as error:
+            outcomes.add(type(error))
+            messages.append(str(error))
+
+    assert outcomes == {Fleet, ConfigError}
+    assert all(message.startswith(WHERE) for message in messages)

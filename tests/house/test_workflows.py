@@ -1,0 +1,185 @@
+"""The workflows hold what a required check needs, and three linters agree; nothing here asks the network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / ".github" / "workflows"
+FILES = sorted(FOLDER.glob("*.yml"))
+
+
+def tool(name: str) -> str:
+    """A console script of the environment that runs the tests."""
+    return str(Path(sys.executable).parent / name)
+
+
+def load(name: str) -> dict[str, Any]:
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    document: dict[Any, Any] = yaml.safe_load(text)
+    document["on"] = document.pop(True)  # YAML 1.1 reads the bare word `on` as true
+    return document
+
+
+def steps_of(name: str) -> list[dict[str, Any]]:
+    return [step for job in load(name)["jobs"].values() for step in job["steps"]]
+
+
+def test_both_workflows_are_there() -> None:
+    """The project's tests and its gate, and nothing that no test looks at."""
+    assert [path.name for path in FILES] == ["ci.yml", "fanout.yml"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["zizmor", "--offline", "--quiet", "--persona=pedantic", "--no-progress", str(ROOT / ".github")],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, FILES)],
+        ["actionlint", "-no-color", *map(str, FILES)],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_linter_finds_nothing(command: list[str]) -> None:
+    """Each linter ends with 0."""
+    done = subprocess.run([tool(command[0]), *command[1:]], capture_output=True, text=True, check=False, timeout=120)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_linters_can_find_something(tmp_path: Path) -> None:
+    """A workflow with an injection and a runner that does not exist is refused by all three that look at it."""
+    bad = tmp_path / ".github" / "workflows" / "bad.yml"
+    bad.parent.mkdir(parents=True)
+    bad.write_text(
+        "on: {pull_requests: {}}\njobs:\n  a:\n    runs-on: ubuntu-1\n    steps:\n"
+        "      - run: echo ${{ github.event.pull_request.title }}\n"
+    )
+    commands = [
+        ["zizmor", "--offline", "--quiet", str(bad)],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", str(bad)],
+        ["actionlint", str(bad)],
+    ]
+    codes = [
+        subprocess.run([tool(c[0]), *c[1:]], capture_output=True, check=False, timeout=120).returncode for c in commands
+    ]
+
+    assert 0 not in codes
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_workflows_run_always_and_may_do_little(path: Path) -> None:
+    """A15, A17: no filter can leave the check pending, no token can write, no secret is asked for."""
+    workflow = load(path.name)
+
+    assert set(workflow["on"]) == {"pull_request", "merge_group", "push"}
+    assert not workflow["on"]["pull_request"]
+    assert not workflow["on"]["merge_group"]
+    assert workflow["on"]["push"] == {"branches": ["main"]}
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "secrets." not in path.read_text(encoding="utf-8")
+    assert all("permissions" not in job and job["timeout-minutes"] <= 30 for job in workflow["jobs"].values())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path: Path) -> None:
+    """A tag can be moved; a full commit id cannot. The version stands beside it for people."""
+    uses = re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))
+
+    assert uses
+    assert [line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_checkouts_leave_no_token_behind(path: Path) -> None:
+    """The code under test cannot read a credential out of .git/config."""
+    checkouts = [step for step in steps_of(path.name) if step.get("uses", "").startswith("actions/checkout@")]
+
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_the_gate_sees_the_history() -> None:
+    """Both jobs of the gate fetch everything: the commit to compare with is not the one that is checked out."""
+    checkouts = [step for step in steps_of("fanout.yml") if step.get("uses", "").startswith("actions/checkout@")]
+
+    assert [step["with"]["fetch-depth"] for step in checkouts] == [0, 0]
+
+
+def test_the_required_job_needs_every_other_job_and_always_runs() -> None:
+    """A15: the one required check is called fanout-gate, cannot be skipped, and looks at all other jobs."""
+    jobs = load("fanout.yml")["jobs"]
+    gate = jobs.pop("gate")
+
+    assert gate["name"] == "fanout-gate"
+    assert gate["if"] == "${{ always() }}"
+    assert sorted(gate["needs"]) == sorted(jobs)
+    assert all("if" not in job for job in jobs.values())
+    assert all("if" not in step for step in gate["steps"])
+    assert not any("continue-on-error" in holder for job in [gate, *jobs.values()] for holder in [job, *job["steps"]])
+
+
+@pytest.mark.parametrize(
+    ("results", "is_green"),
+    [
+        (["success"], True),
+        (["success", "success"], True),
+        (["failure"], False),
+        (["cancelled"], False),
+        (["skipped"], False),
+        (["success", "failure"], False),
+        (["success", "cancelled"], False),
+        (["success", "skipped"], False),
+        (["neutral"], False),
+        ([""], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_only_all_success_is_green(results: list[str] | None, is_green: bool) -> None:
+    """A15: the step that reads the needed jobs' results, run as shipped, is 0 for all-success only."""
+    step = load("fanout.yml")["jobs"]["gate"]["steps"][0]
+    assert step["env"] == {"RESULTS": "${{ toJSON(needs.*.result) }}"}
+    environment = {**os.environ, "RESULTS": "" if results is None else json.dumps(results, indent=2)}
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]], env=environment, capture_output=True, check=False
+    )
+
+    assert (done.returncode == 0) is is_green
+
+
+def test_verify_expects_a_report_of_each_leg() -> None:
+    """Dropping a leg of the matrix, or its upload, is red: the number that verify expects is the number of legs."""
+    jobs = load("fanout.yml")["jobs"]
+    legs = jobs["replay"]["strategy"]["matrix"]["python"]
+    last = jobs["gate"]["steps"][-1]["run"]
+    upload = next(s for s in jobs["replay"]["steps"] if s.get("uses", "").startswith("actions/upload-artifact@"))
+
+    assert last == f"fanout-baseline verify --report 'reports/*/fanout-report.json' --reports-expected {len(legs)}"
+    assert upload["if"] == "${{ always() }}"
+    assert upload["with"]["if-no-files-found"] == "error"
+    assert upload["with"]["path"] == "fanout-report.json"
+    assert any(
+        s.get("run") == "pytest --fanout-budget --fanout-report=fanout-report.json" for s in jobs["replay"]["steps"]
+    )
+
+
+def test_ci_runs_the_command_of_the_readme_on_every_supported_python() -> None:
+    """What the README tells a stranger to type is what is tested, on each version that pyproject.toml names."""
+    job = load("ci.yml")["jobs"]["tests"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    supported = re.findall(r"Programming Language :: Python :: (3\.\d+)", project)
+    command = re.search(r"^python3 -m venv \.venv-test && .*$", readme, re.MULTILINE)
+
+    assert job["strategy"]["matrix"]["python"] == supported
+    assert command is not None
+    assert job["steps"][-1]["run"] == command.group()

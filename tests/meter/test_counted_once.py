@@ -1,0 +1,236 @@
+"""One request is counted once, however many layers see it, and a hook that sees nothing is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import httpx
+import httpx2
+import openai
+import pytest
+import respx
+import vcr
+from metering import chat, metering, run_task
+from model_server import ModelServer
+
+from pytest_fanout.meter import Meter, via_httpx
+from pytest_fanout.records import MeasureRules
+
+
+class Wrapping(httpx2.BaseTransport):
+    """A transport that sends by a client of its own, which carries the hook again."""
+
+    def __init__(self) -> None:
+        self.client = httpx2.Client()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = self.client.request(request.method, request.url, content=request.read(), headers=request.headers)
+        return httpx2.Response(
+            response.status_code, headers={"content-type": "application/json"}, content=response.content
+        )
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def test_layers_of_hooks_count_once(model: ModelServer) -> None:
+    """A4: a transport that itself sends through a hooked client makes one call of one request."""
+
+    def agent() -> None:
+        with httpx2.Client(transport=Wrapping()) as client:
+            client.post(model.base_url + "/v1/chat/completions", json=chat())
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+
+    assert result.fanout == len(model.generated) == 1
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2])
+def test_redirect_is_no_call(library, model: ModelServer) -> None:  # type: ignore[no-untyped-def]
+    """A4: a 307 and the answer behind it are one call and one attempt."""
+
+    def agent() -> None:
+        with library.Client(follow_redirects=True) as client:
+            client.post(model.base_url + "/redirect/v1/chat/completions", json=chat())
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+
+    assert [entry.path for entry in model.log] == ["/redirect/v1/chat/completions", "/v1/chat/completions"]
+    assert (result.fanout, result.measured.samples["attempts"]) == (1, 1)
+
+
+def test_mock_transport_counts() -> None:
+    """A4: an answer of a mock transport is a call; its usage is read although nothing is streamed."""
+    body = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}, "model": "x"}
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, json=body))
+
+    def agent() -> None:
+        with httpx2.Client(transport=transport) as client:
+            client.post("http://localhost:9/v1/chat/completions", json=chat())
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+
+    assert (result.fanout, result.measured.samples["input_tokens"]) == (1, 7)
+
+
+def test_respx_counts() -> None:
+    """A4: a route of respx is counted once."""
+
+    def agent() -> None:
+        with respx.mock, httpx.Client() as client:
+            respx.post("http://localhost:9/v1/chat/completions").respond(json={"choices": []})
+            client.post("http://localhost:9/v1/chat/completions", json=chat())
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+
+    assert result.fanout == 1
+
+
+@pytest.mark.parametrize("enter_first", [True, False], ids=["cassette-around-task", "cassette-in-task"])
+def test_cassettes_of_the_user(enter_first: bool, model: ModelServer, tmp_path: Path) -> None:
+    """Under a user's own vcrpy cassette recording and replaying both count what the agent did."""
+    path = str(tmp_path / "tape.yaml")
+
+    def agent() -> None:
+        with openai.OpenAI(base_url=model.base_url + "/v1", api_key="k") as client:
+            for number in range(2):
+                asked = chat(f"q {number}", stream=True, stream_options={"include_usage": True})
+                for _ in client.chat.completions.create(**asked):
+                    pass
+
+    def inside() -> None:
+        with vcr.use_cassette(path, match_on=["method", "path", "body"]):
+            agent()
+
+    with metering() as meter:
+        results = []
+        for _ in range(2):
+            if enter_first:
+                with vcr.use_cassette(path, match_on=["method", "path", "body"]):
+                    results.append(run_task(meter, agent))
+            else:
+                results.append(run_task(meter, inside))
+
+    assert len(model.generated) == 2  # the second run came from the cassette
+    assert [result.fanout for result in results] == [2, 2]
+    assert results[0].measured.samples["input_tokens"] == results[1].measured.samples["input_tokens"] == 4
+
+
+def run_python(code: str, *arguments: str) -> str:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": f"{root}:{root / 'tests' / 'meter'}", "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_library_imported_inside_the_task(model: ModelServer) -> None:
+    """A library that the agent imports in the middle of its task, in a thread, is hooked in time."""
+    code = """
+        import sys, threading
+        from metering import metering, run_task, chat
+        def agent():
+            def work():
+                import httpx, httpx2
+                for library in (httpx, httpx2):
+                    with library.Client() as client:
+                        client.post(sys.argv[1] + "/v1/chat/completions", json=chat())
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        assert "httpx" not in sys.modules and "httpx2" not in sys.modules
+        with metering() as meter:
+            result = run_task(meter, agent)
+            print(result.fanout, meter.finish().unattributed, result.slugs)
+    """
+
+    assert run_python(code, model.base_url) == "2 0 []"
+    assert len(model.generated) == 2
+
+
+def test_one_class_by_two_names(model: ModelServer) -> None:
+    """`httpx2.alias_httpx()` makes two names for one class: its request is counted once."""
+    code = """
+        import sys
+        import httpx2
+        httpx2.alias_httpx()
+        import httpx
+        from metering import metering, run_task, chat
+        def agent():
+            with httpx.Client() as client:
+                client.post(sys.argv[1] + "/v1/chat/completions", json=chat())
+        assert httpx.Client is httpx2.Client
+        with metering() as meter:
+            print(run_task(meter, agent).measured.samples["attempts"])
+    """
+
+    assert run_python(code, model.base_url) == "1"
+    assert len(model.generated) == 1
+
+
+def test_sabotaged_hook_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that does not see what passes through it is a problem of the run, by name."""
+
+    def blind(module, seam, original):  # type: ignore[no-untyped-def]
+        async def send(client, request):  # type: ignore[no-untyped-def]
+            return await original(client, request)
+
+        return send
+
+    monkeypatch.setattr(via_httpx, "_async_hook", blind)
+    meter = Meter(mode="live", measure=MeasureRules(), environ={})
+    problems = meter.start()
+    facts = meter.finish()
+    meter.stop()
+
+    wanted = [
+        f"the hook {library}.AsyncClient._send_single_request did not see a request that was sent through it"
+        " exactly once"
+        for library in ("httpx", "httpx2")
+    ]
+    assert [problem.text for problem in problems] == wanted
+    assert {(problem.slug, problem.verdict) for problem in problems} == {("hook-failed", "invalid")}
+    assert facts.problems == ()
+
+
+def test_everything_is_put_back() -> None:
+    """After stop() no patch is left."""
+    import asyncio
+    import os
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+    from multiprocessing.pool import ThreadPool
+
+    def patched() -> list[object]:
+        return [
+            httpx.Client._send_single_request,
+            httpx.AsyncClient._send_single_request,
+            httpx2.Client._send_single_request,
+            httpx2.AsyncClient._send_single_request,
+            threading.Thread.start,
+            ThreadPoolExecutor.submit,
+            ThreadPool.apply_async,
+            asyncio.BaseEventLoop.create_task,
+            asyncio.BaseEventLoop.call_soon_threadsafe,
+            os._exit,
+            list(sys.meta_path),
+        ]
+
+    before = patched()
+    with metering():
+        during = patched()
+
+    assert patched() == before
+    assert all(one != two for one, two in zip(before, during, strict=True))

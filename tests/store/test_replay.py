@@ -1,0 +1,265 @@
+"""Replay: a request hears only what was recorded for it, each recorded answer once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from recording_samples import CHAT_URL, JSON_HEADERS, chat, chat_answer, chat_request, exchange, recording
+
+from pytest_fanout.errors import ConfigError
+from pytest_fanout.records import HttpAnswer, HttpRequest, Recording, Replayed
+from pytest_fanout.store.recordings import RecordingStore
+from pytest_fanout.store.replay import ReplaySource
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> RecordingStore:
+    return RecordingStore(tmp_path, {})
+
+
+def heard(replayed: Replayed | None) -> str | None:
+    return None if replayed is None else json.loads(replayed.answer.body)["choices"][0]["message"]["content"]
+
+
+def test_a_request_hears_its_own_answer_in_any_order(stored: RecordingStore) -> None:
+    """Matching is by what is asked; the answer comes with its place in time."""
+    source = ReplaySource(stored.save(recording(chat("a", "b"))))
+
+    second = source.answer(chat_request("b"), "model")
+    first = source.answer(chat_request("a"), "model")
+
+    assert (heard(first), heard(second)) == ("re: a #0", "re: b #1")
+    assert second is not None
+    assert second.started_ms == 10
+    assert (source.note(), source.leftover, source.asked, source.other_hosts) == (None, 0, 2, set())
+
+
+def test_a7_more_calls_than_recorded_are_counted_and_never_served(stored: RecordingStore) -> None:
+    """A7: two on the tape, five asked: three hear nothing, and the note says how many there are at least."""
+    source = ReplaySource(stored.save(recording(chat("a", "a"))), (), "support::refund::t1")
+
+    answers = [heard(source.answer(chat_request("a"), "model")) for _ in range(5)]
+
+    assert answers == ["re: a #0", "re: a #1", None, None, None]
+    note = source.note()
+    assert note is not None
+    assert (note.call, note.role, note.recorded, note.requested, note.leftover) == (3, "model", 2, 5, 0)
+    assert note.changes == ("more calls than recorded: at least 5 of POST /v1/chat/completions, 2 recorded",)
+
+
+def test_a7_fewer_calls_leave_leftovers(stored: RecordingStore) -> None:
+    """A7: one of two asked is no miss; the other is reported as left over."""
+    source = ReplaySource(stored.save(recording(chat("a", "a"))))
+
+    assert heard(source.answer(chat_request("a"), "model")) == "re: a #0"
+    assert (source.note(), source.leftover) == (None, 1)
+
+
+def test_a_changed_request_hears_nothing_and_is_explained(stored: RecordingStore) -> None:
+    """The first miss is compared with the next recorded exchange of its endpoint that was not used."""
+    source = ReplaySource(stored.save(recording(chat("a", "b", "c"))))
+    source.answer(chat_request("a"), "model")
+
+    assert source.answer(chat_request("b", temperature=1), "model") is None
+    assert source.answer(chat_request("d"), "model") is None
+
+    note = source.note()
+    assert note is not None
+    assert (note.call, note.requested, note.leftover) == (2, 3, 2)
+    assert note.changes == ("temperature: (not set) -> 1",)
+
+
+def test_the_same_request_once_more_is_named_as_that(stored: RecordingStore) -> None:
+    """A loop that repeats a call is not described as a change of the next one."""
+    source = ReplaySource(stored.save(recording(chat("a", "b"))))
+    source.answer(chat_request("a"), "model")
+    source.answer(chat_request("a"), "model")
+
+    note = source.note()
+    assert note is not None
+    assert note.changes == ("the same request is made at least 2 times, 1 recorded",)
+
+
+def test_a_tool_request_that_differs_is_named_as_a_tools(stored: RecordingStore) -> None:
+    """Role and query of the request are told."""
+    tool = HttpRequest("GET", "https://shop.example/search?q=red", (), b"")
+    source = ReplaySource(stored.save(recording((exchange(tool, HttpAnswer(200, (), (b"1",), (1,), 2), 0, "tool"),))))
+
+    assert source.answer(dataclasses.replace(tool, url="https://shop.example/search?q=blue"), "tool") is None
+
+    note = source.note()
+    assert note is not None
+    assert (note.role, note.changes) == ("tool", ("query: 'q=red' -> 'q=blue'",))
+
+
+def test_an_endpoint_that_was_never_asked_is_named(stored: RecordingStore) -> None:
+    """There is nothing to compare it with."""
+    source = ReplaySource(stored.save(recording(chat("a"))))
+    source.answer(HttpRequest("DELETE", "https://shop.example/cart/1", (), b""), "tool")
+
+    note = source.note()
+    assert note is not None
+    assert note.changes == ("DELETE /cart/1 is not on the recording",)
+
+
+def test_without_a_recording_everything_is_a_miss() -> None:
+    """A trial that was never recorded is stale, not silent."""
+    source = ReplaySource(None)
+    assert source.note() is None
+
+    assert source.answer(chat_request("a"), "model") is None
+
+    note = source.note()
+    assert note is not None
+    assert (note.call, note.changes, note.recorded, note.requested) == (1, ("no recording of this trial",), 0, 1)
+
+
+@pytest.mark.parametrize("difference", ["model", "method", "path", "query"])
+def test_what_makes_a_request_another_one(stored: RecordingStore, difference: str) -> None:
+    """Method, path, query and model are part of what was asked."""
+    source = ReplaySource(stored.save(recording(chat("a"))))
+    request = {
+        "model": chat_request("a", model="other"),
+        "method": dataclasses.replace(chat_request("a"), method="PUT"),
+        "path": dataclasses.replace(chat_request("a"), url=CHAT_URL + "/x"),
+        "query": dataclasses.replace(chat_request("a"), url=CHAT_URL + "?api-version=2"),
+    }[difference]
+
+    assert source.answer(request, "model") is None
+
+
+def test_what_does_not_make_a_request_another_one(stored: RecordingStore) -> None:
+    """Key order, layout, headers, credentials and host do not; another host is noticed."""
+    source = ReplaySource(stored.save(recording(chat("a", "a", "a", "a"))))
+    body = json.loads(chat_request("a").body)
+    requests = [
+        HttpRequest("post", CHAT_URL, JSON_HEADERS, json.dumps(dict(reversed(body.items())), indent=2).encode()),
+        dataclasses.replace(chat_request("a"), headers=(*JSON_HEADERS, ("x-stainless-retry-count", "2"))),
+        dataclasses.replace(chat_request("a"), url=CHAT_URL + "?key=another"),
+        dataclasses.replace(chat_request("a"), url="http://127.0.0.1:9000/v1/chat/completions"),
+    ]
+
+    assert [heard(source.answer(request, "model")) for request in requests] == [f"re: a #{n}" for n in range(4)]
+    assert source.other_hosts == {"127.0.0.1:9000"}
+
+
+def test_a_redacted_credential_does_not_make_a_request_another_one(stored: RecordingStore) -> None:
+    """Matching works on what was stored: recorded with one key, replayed with another."""
+    with_key = exchange(chat_request("a", api_key="CANARY-1"), chat_answer("re: a #0"))
+    source = ReplaySource(stored.save(recording((with_key,))))
+
+    assert heard(source.answer(chat_request("a", api_key="CANARY-2"), "model")) == "re: a #0"
+
+
+def test_volatile_places_do_not_make_a_request_another_one(stored: RecordingStore) -> None:
+    """What the budget lists as volatile is ignored, and nothing else."""
+    item = exchange(chat_request("run 1, at 12:00", user="u1"), chat_answer("re: a #0"))
+    saved = stored.save(recording((item,)))
+    request = chat_request("run 1, at 12:01", user="u2")
+
+    assert ReplaySource(saved).answer(request, "model") is None
+    assert ReplaySource(saved, ("/user",)).answer(request, "model") is None
+    assert heard(ReplaySource(saved, ("/user", r"\d\d:\d\d")).answer(request, "model")) == "re: a #0"
+
+
+def test_a_bad_volatile_entry_is_refused_before_the_first_request() -> None:
+    """Not inside the agent's call."""
+    with pytest.raises(ConfigError):
+        ReplaySource(None, ("(",))
+
+
+def test_a_chain_of_retries_comes_back_in_order(stored: RecordingStore) -> None:
+    """503, 503, 200 for one body; the recorded pauses are cut short, and kept when asked for."""
+    failure = HttpAnswer(503, (("retry-after", "3"), ("x-request-id", "r")), (b"{}",), (1,), 2)
+    items = tuple(
+        exchange(chat_request("a"), answer, n) for n, answer in enumerate([failure, failure, chat_answer("fine")])
+    )
+    saved = stored.save(recording(items))
+    quick, slow = ReplaySource(saved), ReplaySource(saved, keep_pauses=True)
+
+    answers = [quick.answer(chat_request("a"), "model") for _ in range(3)]
+
+    assert [answer.answer.status for answer in answers if answer] == [503, 503, 200]
+    assert answers[0] is not None
+    assert answers[0].answer.headers == (("x-request-id", "r"), ("retry-after", "0"), ("retry-after-ms", "1"))
+    unchanged = slow.answer(chat_request("a"), "model")
+    assert unchanged is not None
+    assert unchanged.answer == saved.exchanges[0].answer
+
+
+def test_requests_without_a_body_are_matched(stored: RecordingStore) -> None:
+    """GET requests of tools, each URL its own queue; an empty body is not a redacted one."""
+    urls = ["https://shop.example/a", "https://shop.example/b", "https://shop.example/a"]
+    items = tuple(
+        exchange(HttpRequest("GET", url, (), b""), HttpAnswer(200, (), (b"%d" % n,), (1,), 2), n, "tool")
+        for n, url in enumerate(urls)
+    )
+    secret = exchange(HttpRequest("GET", urls[0], (), b'{"password":"x1"}'), HttpAnswer(200, (), (b"9",), (1,), 2), 3)
+    source = ReplaySource(stored.save(recording((secret, *items))))
+
+    answers = [source.answer(HttpRequest("GET", url, (), b""), "tool") for url in [urls[0], urls[0], urls[1]]]
+
+    assert [answer.answer.body for answer in answers if answer] == [b"0", b"2", b"1"]
+    assert source.leftover == 1
+
+
+def test_a_recording_that_was_never_stored_answers_as_well() -> None:
+    """The trial that was just recorded can be proved before it is on disk."""
+    source = ReplaySource(recording(chat("a")))
+
+    assert heard(source.answer(chat_request("a"), "model")) == "re: a #0"
+
+
+def test_concurrent_requests_keep_their_answers(stored: RecordingStore) -> None:
+    """16 threads, 40 texts asked five times each: every text hears its own five answers, each once."""
+    texts = [f"text {n}" for n in range(40)] * 5
+    items = tuple(exchange(chat_request(text), chat_answer(f"{text} #{n}"), n) for n, text in enumerate(texts))
+    source = ReplaySource(stored.save(recording(items)))
+    start = threading.Barrier(16)
+
+    def ask(part: int) -> list[str | None]:
+        start.wait()
+        requests = [
+            # every other thread writes its JSON another way, so that both indexes are used at once
+            chat_request(text) if part % 2 else HttpRequest("POST", CHAT_URL, (), _spaced(chat_request(text).body))
+            for text in texts[part::16]
+        ]
+        return [heard(source.answer(request, "model")) for request in requests]
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = [answer for part in pool.map(ask, range(16)) for answer in part]
+
+    assert Counter(answers) == Counter(f"{text} #{n}" for n, text in enumerate(texts))
+    assert (source.leftover, source.note()) == (0, None)
+
+
+def _spaced(body: bytes) -> bytes:
+    return json.dumps(json.loads(body), indent=1).encode()
+
+
+def large_recording() -> Recording:
+    messages = [{"role": "user", "content": f"{n} " + "word " * 400} for n in range(20)]
+    return recording(
+        tuple(exchange(chat_request("x", messages=messages, n=n), chat_answer(f"#{n}"), n) for n in range(60))
+    )
+
+
+def test_a_look_up_is_fast(stored: RecordingStore) -> None:
+    """Far below a millisecond for a 40 KB body with the recorded bytes (CPU time, generous for a busy machine)."""
+    requests = [item.request for item in large_recording().exchanges]
+    assert len(requests[0].body) > 40_000
+    source = ReplaySource(stored.save(large_recording()))
+
+    begun = time.process_time()
+    answers = [heard(source.answer(request, "model")) for request in requests]
+    spent = time.process_time() - begun
+
+    assert answers == [f"#{n}" for n in range(60)]
+    assert spent / 60 < 0.001

@@ -1,0 +1,192 @@
+"""A8: credentials never reach the disk, and what looks like one stops the save."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from recording_samples import CHAT_URL, chat, chat_answer, chat_request, exchange, recording
+
+from pytest_fanout.errors import StorageError
+from pytest_fanout.records import HttpAnswer, HttpRequest
+from pytest_fanout.store.recordings import RecordingStore
+from pytest_fanout.store.secrets import scan
+
+CANARIES = ["canary-header-1", "canary-xapikey-2", "canary-query-3", "canary-body-4", "canary-cookie-5"]
+
+
+def test_five_canaries_in_five_places_reach_no_file(tmp_path: Path) -> None:
+    """A8: authorization and x-api-key headers, a query key, a body field and a cookie are not stored."""
+    request = HttpRequest(
+        "POST",
+        f"{CHAT_URL}?key=canary-query-3&version=2",
+        (("authorization", "Bearer canary-header-1"), ("x-api-key", "canary-xapikey-2")),
+        json.dumps({"model": "m", "api_key": "canary-body-4", "messages": []}).encode(),
+    )
+    answer = HttpAnswer(
+        200, (("set-cookie", "s=canary-cookie-5"), ("content-type", "application/json")), (b'{"choices":[]}',), (1,), 2
+    )
+
+    RecordingStore(tmp_path, {}).save(recording((exchange(request, answer),)))
+
+    (path,) = tmp_path.rglob("*.jsonl")
+    text = path.read_text(encoding="utf-8")
+    assert [canary for canary in CANARIES if canary in text] == []
+    assert "?key=[redacted]&version=2" in text
+    assert '"api_key":"[redacted]"' in text
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (b'{"a":{"Client-Secret":"CANARY-1"}}', b'{"a":{"Client-Secret":"[redacted]"}}'),
+        (b'[{"password":1234567}]', b'[{"password":"[redacted]"}]'),
+        (b'{"properties":{"password":{"type":"string"}}}', b'{"properties":{"password":{"type":"string"}}}'),
+        (b'{"logprobs":[{"token":"Hello"}],"secret":""}', b'{"logprobs":[{"token":"Hello"}],"secret":""}'),
+    ],
+)
+def test_credential_fields_of_json_bodies(tmp_path: Path, body: bytes, kept: bytes) -> None:
+    """Fields named like credentials lose their value; schemas that describe them and plain words do not."""
+    sent = exchange(HttpRequest("POST", CHAT_URL, (), body), chat_answer("x"))
+
+    stored = RecordingStore(tmp_path, {}).save(recording((sent,)))
+
+    assert stored.exchanges[0].request.body == kept
+
+
+def test_a_redacted_body_leaves_no_digest_of_what_it_was(tmp_path: Path) -> None:
+    """A short password can be guessed from the digest of a body that is otherwise known."""
+    sent = exchange(HttpRequest("POST", CHAT_URL, (), b'{"password":"12345"}'), chat_answer("x"))
+
+    stored = RecordingStore(tmp_path, {}).save(recording((sent,)))
+
+    assert stored.exchanges[0].raw_body == ""
+
+
+def test_tokens_that_a_tool_hears_are_redacted(tmp_path: Path) -> None:
+    """The answer of a login holds a credential as well, and a form does."""
+    request = HttpRequest(
+        "POST",
+        "https://user:CANARY-0@login.example/token#CANARY-1",
+        (("content-type", "application/x-www-form-urlencoded"),),
+        b"grant_type=x&client_secret=CANARY-2",
+    )
+    answer = HttpAnswer(
+        200, (("content-type", "application/json"),), (b'{"access_tok', b'en":"CANARY-3","n":1}'), (1, 2), 3
+    )
+
+    stored = RecordingStore(tmp_path, {}).save(recording((exchange(request, answer, role="tool"),))).exchanges[0]
+
+    assert stored.request.url == "https://login.example/token"
+    assert stored.request.body == b"grant_type=x&client_secret=[redacted]"
+    assert stored.answer.body == b'{"access_token":"[redacted]","n":1}'
+
+
+def test_plain_data_under_a_name_like_key_is_kept_for_tools(tmp_path: Path) -> None:
+    """``?key=sku-1`` and ``?key=sku-2`` are two look-ups: redacting them would make them one."""
+    plain = HttpRequest("GET", "https://shop.example/stock?key=sku-1&code=DE", (), b"")
+    secret = HttpRequest("GET", "https://maps.example/geo?key=Zx81kQ0aPq7LmN3r5TtY&q=x", (), b"")
+    answer = HttpAnswer(200, (), (b"1",), (1,), 2)
+
+    stored = RecordingStore(tmp_path, {}).save(
+        recording((exchange(plain, answer, 0, "tool"), exchange(secret, answer, 1, "tool")))
+    )
+
+    assert [item.request.url for item in stored.exchanges] == [
+        "https://shop.example/stock?key=sku-1&code=DE",
+        "https://maps.example/geo?key=[redacted]&q=x",
+    ]
+
+
+SECRETS = [
+    ("sk-ant-api03-" + "Ab1" * 10, "an Anthropic key (sk-ant-…)"),
+    ("sk-proj-" + "Ab1" * 10, "an OpenAI key (sk-…)"),
+    ("sk-" + "Ab1" * 10, "an OpenAI key (sk-…)"),
+    ("AKIA" + "ABCD1234" * 2, "an AWS access key (AKIA…)"),
+    ("AIza" + "a" * 35, "a Google API key (AIza…)"),
+    ("ghp_" + "a" * 36, "a GitHub token (ghp_…)"),
+    ("xoxb-1234567890-abc", "a Slack token (xox…)"),
+    ("authorization: bearer abcdefghijklmnop1234", "a bearer token (Bearer …)"),
+    ("-----BEGIN RSA PRIVATE KEY-----", "a private key (-----BEGIN …)"),
+    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijklm", "a JSON Web Token (eyJ…)"),
+]
+
+
+@pytest.mark.parametrize(("secret", "kind"), SECRETS)
+@pytest.mark.parametrize("around", ["{}", "see {} here", "line\\n{}\\nline", '"{}"'])
+def test_key_shapes_are_found(secret: str, kind: str, around: str) -> None:
+    """Wherever they stand, after an escaped line break too."""
+    assert scan(around.format(secret), {}) == (kind,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-abcdefghijklmnopqrstuvwxyz",
+        "use sk-learn-estimators-and-more-of-them",
+        "Bearer of bad news everywhere-and-anywhere",
+        "Authorization: Bearer fanout-sealed-support-refund-1-abcdef",
+        "eyJ",
+        "call_abcdefghijklmnopqrstuvwxyz0123456789",
+        "-----BEGIN PUBLIC KEY-----",
+    ],
+)
+def test_words_that_only_look_like_keys_are_not(text: str) -> None:
+    """A scan that cries wolf would be turned off; the dummies of sealed keys open nothing."""
+    assert scan(text, {}) == ()
+
+
+def test_values_of_secret_looking_variables_are_found() -> None:
+    """By name of the variable, from 12 characters on, also as JSON and URLs write them."""
+    environ = {
+        "SHOP_TOKEN": 'pa"ss/word-1234',
+        "SHORT_KEY": "12345678901",
+        "HOME_PAGE": "https://shop.example",
+        "OPENAI_API_KEY": "fanout-sealed-x-1234",
+        "SSH_AUTH_SOCK": "/tmp/ssh-1234/agent",
+    }
+    kind = ("the value of the environment variable SHOP_TOKEN",)
+
+    assert scan('x pa"ss/word-1234 x', environ) == kind
+    assert scan(json.dumps('pa"ss/word-1234'), environ) == kind
+    assert scan("?q=pa%22ss%2Fword-1234", environ) == kind
+    assert scan(" ".join(value for name, value in environ.items() if name != "SHOP_TOKEN"), environ) == ()
+
+
+def test_a_secret_in_a_prompt_stops_the_save_and_is_not_shown(tmp_path: Path) -> None:
+    """The message names the place and the kind, never the secret; what stood there stays."""
+    store = RecordingStore(tmp_path, {})
+    store.save(recording(chat("hello")))
+    before = store.path("support", "refund", 1).read_bytes()
+    secret = "sk-ant-" + "Ab1" * 10
+
+    with pytest.raises(StorageError) as caught:
+        store.save(recording(chat("hello", f"my key is {secret}")))
+
+    assert str(caught.value) == (
+        f"{store.path('support', 'refund', 1)}: not saved: messages[0].content of request 2 (POST /v1/chat/completions)"
+        " holds an Anthropic key (sk-ant-…)\n"
+        "  mend: keep the secret out of what the agent sends, or remove it in the hook pytest_fanout_redact\n"
+        "  see: docs/messages.md#secret-in-recording"
+    )
+    assert store.path("support", "refund", 1).read_bytes() == before
+
+
+def test_a_secret_is_found_in_an_answer_cut_into_chunks_and_compressed(tmp_path: Path) -> None:
+    """A chunk boundary, or gzip, does not hide it."""
+    secret = "ghp_" + "a" * 36
+    data = gzip.compress(f"data: {secret}\n\n".encode())
+    answer = HttpAnswer(200, (("content-encoding", "gzip"),), (data[:20], data[20:]), (1, 2), 3)
+
+    with pytest.raises(StorageError, match=r"the body of answer 1 .* holds a GitHub token"):
+        RecordingStore(tmp_path, {}).save(recording((exchange(chat_request("x"), answer),)))
+
+
+def test_a_secret_in_a_growing_text_is_found_though_it_is_stored_in_two_pieces(tmp_path: Path) -> None:
+    """Two keys that begin alike share their beginning in the file; the scan looks at the whole."""
+    base = "x" * 150 + " gho_" + "a" * 20
+
+    with pytest.raises(StorageError, match=r"of request 2 .* holds a GitHub token"):
+        RecordingStore(tmp_path, {}).save(recording(chat(base, base + "b" * 16)))
