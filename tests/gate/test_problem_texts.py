@@ -27,8 +27,8 @@ TEXTS: list[tuple[Callable[[World], Run], str, str]] = [
     (
         scenes.approval_without_its_anchor,
         "anchor-not-committed",
-        "support: {approval} is committed and the anchor that it allows is not; mend: git add the anchor of support and "
-        "commit it",
+        "support: {approval} is committed and the anchor that it allows is not; mend: git add the anchor of support "
+        "and commit it",
     ),
     (
         scenes.anchor_deleted,
@@ -98,8 +98,8 @@ TEXTS: list[tuple[Callable[[World], Run], str, str]] = [
     (
         scenes.trial_missing,
         "trials-missing",
-        "support: fewer trials ran than the anchor names, on its own recordings: t20; mend: restore the recordings from "
-        "git, or record the tasks anew with --fanout-mode=rerecord",
+        "support: fewer trials ran than the anchor names, on its own recordings: t20; mend: restore the recordings "
+        "from git, or record the tasks anew with --fanout-mode=rerecord",
     ),
     (
         scenes.stale_task,
