@@ -479,6 +479,24 @@ def waiver_of_capped(world: World) -> Run:
     return capped_stays_in(world)
 
 
+def waiver_of_a_maximum(world: World) -> Run:
+    """A maximum still holds."""
+    max_exceeded(world)
+    waiver(world)
+    git(world.root, "checkout", "-q", "main", "--", "baselines/support.json")
+    world.commit()
+    return make_run(GROWN)
+
+
+def dilution_approved_by_its_own_p95(world: World) -> Run:
+    """p95 of all tasks is 18 and covered up to 20; that of the common tasks is 25 and is not."""
+    old = world.anchor(make_run())
+    run = diluted_in_the_anchor_too(world)
+    world.approve(old, {"fanout.p95": 20, "tokens.p95": 2400})
+    world.commit()
+    return run
+
+
 def waiver_of_missing(world: World) -> Run:
     """What was not measured for another reason is not waived."""
     waiver(world)
@@ -612,6 +630,8 @@ SCENARIOS: list[tuple[Callable[[World], Run], str, str | None]] = [
     (waiver, "waived", "over-limit"),
     (waiver_of_stale, "waived", "stale"),
     (waiver_of_capped, "regressed", "over-limit"),
+    (waiver_of_a_maximum, "regressed", "over-max"),
+    (dilution_approved_by_its_own_p95, "unapproved", "unapproved"),
     (waiver_of_missing, "incomplete", "tasks-missing"),
     (waiver_of_another_class, "regressed", "over-limit"),
     (class_given_up, "incomplete", "tasks-missing"),
