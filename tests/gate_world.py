@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.git import Repository
 
 TODAY = date(2026, 11, 29)
-NOW = int(datetime(2026, 11, 29, 12, tzinfo=timezone.utc).timestamp())
+NOW = int(datetime(2026, 11, 29, 12, tzinfo=UTC).timestamp())
 PYPROJECT = """[tool.fanout.agents.support]
 entrypoint = "shop.agents:answer"
 evalset = "fixtures/support.jsonl"
@@ -84,9 +84,7 @@ def trial(agent: str, task: str, number: int, fanout: int, **changes: Any) -> Ta
 def make_run(fanout: Mapping[str, Sequence[int]] = TWENTY, agent: str = "support", **changes: Any) -> Run:
     """A whole replay of an eval set: task -> fanout of each trial."""
     tasks = tuple(
-        trial(agent, task, number, value)
-        for task, values in fanout.items()
-        for number, value in enumerate(values, 1)
+        trial(agent, task, number, value) for task, values in fanout.items() for number, value in enumerate(values, 1)
     )
     made = Run(
         run_id="run-1",
