@@ -60,12 +60,6 @@ class RecordingStore:
         numbers = [int(m.group(1)) for p in (self.folder / agent).glob("*/t*") if (m := _TRIAL.match(p.name))]
         return max(numbers, default=0)
 
-    def most_trials(self, agent: str) -> int:
-        """The highest trial number on record of any task of a class; 0 when nothing is."""
-        folder = self.folder / check_agent_name(agent, str(self.folder))
-        numbers = [int(match.group(1)) for path in folder.glob("*/t*.jsonl") if (match := _TRIAL.match(path.name))]
-        return max(numbers, default=0)
-
     def load(self, agent: str, task: str, trial: int) -> Recording:
         """The recording of a trial.
 
