@@ -105,7 +105,7 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
             playback = playback_of(flight)
             if playback is not None:
                 return build(client, request, playback)
-            outgoing = _outgoing(module, seam, flight, request)
+            outgoing = request if flight.opened is None else _outgoing(module, flight, request)
             response = original(client, outgoing)
         except BaseException as error:
             if flight is not None:
@@ -141,7 +141,7 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
             playback = playback_of(flight)
             if playback is not None:
                 return await build(client, request, playback)
-            outgoing = _outgoing(module, seam, flight, request)
+            outgoing = request if flight.opened is None else _outgoing(module, flight, request)
             response = await original(client, outgoing)
         except BaseException as error:
             if flight is not None:
@@ -155,9 +155,9 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     return send
 
 
-def _outgoing(module: ModuleType, seam: Seam, flight: Flight, request: Any) -> Any:
-    """The request to send: the agent's own, or a twin with the real keys that the agent never sees."""
-    opened = seam.open_request(flight)
+def _outgoing(module: ModuleType, flight: Flight, request: Any) -> Any:
+    """A twin of the agent's request with the real keys, which the agent never sees."""
+    opened = flight.opened
     if opened is None:
         return request
     twin = request.__class__.__new__(request.__class__)
