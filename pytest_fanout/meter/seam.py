@@ -11,8 +11,8 @@ from typing import NamedTuple
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
-from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger
-from pytest_fanout.meter.reader import COUNTED, Reader, peer_of
+from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, outer_request
+from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
 from pytest_fanout.wire import hosts
@@ -31,6 +31,7 @@ class Target(NamedTuple):
     host: str
     port: int
     name: str  # host:port
+    path: str
 
 
 class Seam:
@@ -58,8 +59,20 @@ class Seam:
 
     # --- the hooks ask -----------------------------------------------------------------------------------------
 
-    def begin(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight | None:
-        """Book a request before it is sent.
+    def outer(self, method: str, url: str, body: bytes) -> Outer | None:
+        """What to set as INSIDE while this request is handed on; None: a layer above has booked it already."""
+        target = self._targets.get((method, url)) or self._look(method, url)
+        above = outer_request()
+        if above is not None and (above.counted or not target.counted):
+            same = (above.method, above.body) == (method, body)
+            if same and (body or above.path == target.path):
+                return None
+        return Outer(method, target.path, body, target.host, target.port, target.counted)
+
+    def begin(
+        self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes, *, local: bool = False
+    ) -> Flight | None:
+        """Book a request before it is sent. ``local``: it goes to code of this process, not to a network.
 
         Returns:
             None: it is none of ours, let it pass. A flight with ``reply`` or ``replayed``: answer with that.
@@ -69,8 +82,8 @@ class Seam:
             TaskStopped: a cap of its task is reached.
         """
         target = self._targets.get((method, url)) or self._look(method, url)
-        if target.way == "passthrough":
-            return None
+        if target.way == "passthrough" or (local and target.role != "model"):
+            return None  # local code runs in every mode; what it sends itself is booked by itself
         place = self.ledger.place()
         if target.way == "ignore":
             return self._replied(self._flight(None, AGENT, layer, method, url, headers, body), 204, b"")
@@ -214,7 +227,9 @@ class Seam:
                 if matches_host(host, port, getattr(self.rules, name)):
                     way = "live_input" if name == "live_inputs" else name
                     break
-        target = Target("model" if is_model else "tool", kind in COUNTED, way, host, port, f"{host}:{port}")
+        target = Target(
+            "model" if is_model else "tool", kind in COUNTED, way, host, port, f"{host}:{port}", path_of(url)
+        )
         if len(self._targets) >= _CACHE_SIZE:
             self._targets.clear()
         self._targets[method, url] = target
