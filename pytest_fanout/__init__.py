@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_fanout.records import Attempt, ModelCall, TaskRun
-    from pytest_fanout.session import aside, measure
+    from pytest_fanout.session.api import aside, measure
 
 __all__ = ["Attempt", "ModelCall", "TaskRun", "__version__", "aside", "measure"]
 
@@ -17,8 +17,8 @@ _HOMES = {
     "Attempt": "pytest_fanout.records",
     "ModelCall": "pytest_fanout.records",
     "TaskRun": "pytest_fanout.records",
-    "aside": "pytest_fanout.session",
-    "measure": "pytest_fanout.session",
+    "aside": "pytest_fanout.session.api",
+    "measure": "pytest_fanout.session.api",
 }
 
 

@@ -74,4 +74,4 @@ class StorageError(FanoutError):
 
 
 class TaskStopped(BaseException):
-    """Raised into a task whose cap was reached. Not an Exception, so that SDK retries and broad handlers let it pass."""
+    """Raised into a task whose cap was reached. Not an Exception: SDK retries and broad handlers let it pass."""

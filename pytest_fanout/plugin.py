@@ -17,18 +17,33 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fanout", "fanout: model calls and tokens per task, judged against a baseline in git")
     add = group.addoption
-    add("--fanout-budget", action="store_true", help="run the eval sets and the tests marked fanout, judge them, fail when not within budget")
+    add(
+        "--fanout-budget",
+        action="store_true",
+        help="run the eval sets and the tests marked fanout, judge them, fail when not within budget",
+    )
     add(
         "--fanout-mode",
         choices=("replay", "record", "rerecord", "live"),
         default="replay",
-        help="replay recordings (default), record what is missing or stale, rerecord all, or run live without recordings",
+        help="replay recordings (default), record what is missing or stale, rerecord all, or run live unrecorded",
     )
-    add("--fanout-trials", type=int, metavar="N", help="trials per task (default: every recorded one; 5 for a new draw)")
+    add(
+        "--fanout-trials", type=int, metavar="N", help="trials per task (default: every recorded one; 5 for a new draw)"
+    )
     add("--fanout-agent", action="append", default=[], metavar="NAME", help="only this agent class (repeatable)")
     add("--fanout-shard", metavar="I/N", help="only this part of the tasks; combine the reports afterwards")
-    add("--fanout-report", metavar="PATH", default="fanout-report.json", help="where the JSON report goes (default: %(default)s)")
-    add("--fanout-base", metavar="REV", help="the commit to compare with (default: found from the CI event or the merge base)")
+    add(
+        "--fanout-report",
+        metavar="PATH",
+        default="fanout-report.json",
+        help="where the JSON report goes (default: %(default)s)",
+    )
+    add(
+        "--fanout-base",
+        metavar="REV",
+        help="the commit to compare with (default: found from the CI event or the merge base)",
+    )
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -47,12 +62,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
         configure(config)
     else:
-        given = [name for name in ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base") if config.getoption(name)]
+        given = [
+            name for name in ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base") if config.getoption(name)
+        ]
         if config.getoption("fanout_mode") != "replay":
             given.append("fanout_mode")
         if given:
             option = "--" + given[0].replace("_", "-")
-            raise pytest.UsageError(f"{option} does nothing without --fanout-budget\n  mend: pytest --fanout-budget {option} …")
+            raise pytest.UsageError(
+                f"{option} does nothing without --fanout-budget\n  mend: pytest --fanout-budget {option} …"
+            )
 
 
 @pytest.fixture

@@ -77,7 +77,8 @@ class Project:
         self.environ = {
             key: value
             for key, value in os.environ.items()
-            if not key.startswith(("GITHUB_", "GIT_", "PYTEST_", "OPENAI_", "ANTHROPIC_", "COV_")) and key not in ("CI", "PYTHONPATH")
+            if not key.startswith(("GITHUB_", "GIT_", "PYTEST_", "OPENAI_", "ANTHROPIC_", "COV_"))
+            and key not in ("CI", "PYTHONPATH")
         } | {
             "OPENAI_BASE_URL": base_url + "/v1",
             "ANTHROPIC_BASE_URL": base_url,
@@ -104,7 +105,9 @@ class Project:
         return path
 
     def write_tasks(self, tasks: dict[str, Any], name: str = "fixtures/support.jsonl", **more: Any) -> None:
-        self.write(name, "".join(json.dumps({"id": key, "input": value, **more}) + "\n" for key, value in tasks.items()))
+        self.write(
+            name, "".join(json.dumps({"id": key, "input": value, **more}) + "\n" for key, value in tasks.items())
+        )
 
     def edit(self, name: str, old: str, new: str) -> None:
         text = (self.root / name).read_text(encoding="utf-8")
@@ -124,7 +127,13 @@ class Project:
 
     def run(self, *argv: str, cwd: Path | None = None, timeout: float = 120, **environ: str) -> Result:
         done = subprocess.run(
-            argv, cwd=cwd or self.root, env=self.environ | environ, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+            argv,
+            cwd=cwd or self.root,
+            env=self.environ | environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
         )
         return Result(done.returncode, done.stdout, done.stderr)
 

@@ -1,7 +1,7 @@
 """Accepting a run: the anchor that it becomes and, where anything got looser, the approval that a reviewer reads.
 
-``plan_accept`` decides and writes nothing; ``carry_out`` writes. The anchor is written last: what dies on the way leaves
-an approval without its anchor, which allows nothing, and the same command run again mends it.
+``plan_accept`` decides and writes nothing; ``carry_out`` writes. The anchor is written last: what dies on the way
+leaves an approval without its anchor, which allows nothing, and the same command run again mends it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def plan_accept(
         removals: ids of marked tests that were deleted on purpose (for eval sets the missing line says so).
 
     Raises:
-        NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above ``max``.
+        NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above max.
         UsageError: the reason is too short, or a class is unknown.
         GitError: no repository, or no base commit.
     """
@@ -319,7 +319,7 @@ def _check_run(run: Run, settings: Settings) -> None:
 
 def _check_session(verdict: Verdict) -> None:
     for problem in verdict.problems:
-        if problem.verdict != "notice" and OUTCOMES[problem.verdict] == "not_measured":
+        if problem.verdict != "notice" and OUTCOMES.get(problem.verdict, "not_measured") == "not_measured":
             raise NotAccepted(
                 "not-measured",
                 f"the run cannot be accepted, its verdict is {problem.verdict}: {problem.text}",
@@ -333,7 +333,7 @@ def _check_class(result: ClassResult, removals: Collection[str]) -> None:
         allowed.add("tasks-missing")
     for problem in result.problems:
         if (
-            OUTCOMES[problem.verdict] == "not_measured"
+            OUTCOMES.get(problem.verdict, "not_measured") == "not_measured"
             and problem.verdict != "no-baseline"
             and problem.slug not in allowed
         ):
@@ -433,8 +433,9 @@ def _plan_budget(base: Tree, head: Tree, author: _Author) -> tuple[Budget, tuple
             approvals.append(author.approval("budget", "budget", base.budget.digest, changes, to=wanted.digest))
     data = read_file(author.settings.baselines / "fleet.toml")
     fleet = None if data is None else toml_digest(load_toml(data, f"{folder_of(author.settings)}/fleet.toml"))
-    if base.fleet is not None and fleet != base.fleet:
-        if not find_budget_permit("fleet", new, base.fleet, fleet, author.today).approval:
-            change = Change("budget", "fleet.toml", None, base.fleet, fleet)
-            approvals.append(author.approval("budget", "fleet", base.fleet, (change,), to=fleet))
+    if base.fleet is None or fleet == base.fleet:
+        return budget, tuple(approvals)
+    if not find_budget_permit("fleet", new, base.fleet, fleet, author.today).approval:
+        change = Change("budget", "fleet.toml", None, base.fleet, fleet)
+        approvals.append(author.approval("budget", "fleet", base.fleet, (change,), to=fleet))
     return budget, tuple(approvals)

@@ -51,7 +51,9 @@ class Grounds:
 
 def worst(verdicts: Iterable[str]) -> str:
     """The worst of some verdicts, ``pass`` of none."""
-    return min(verdicts, key=VERDICTS.index, default="pass")
+    # a word that this version does not know is no reason to pass
+    known = (verdict if verdict in VERDICTS else "invalid" for verdict in verdicts)
+    return min(known, key=VERDICTS.index, default="pass")
 
 
 def judge_class(agent: str, base: Baseline | None, head: Baseline | None, grounds: Grounds) -> ClassResult:
@@ -346,8 +348,8 @@ def _result(
     grounds: Grounds,
 ) -> ClassResult:
     run, anchor = grounds.run, base or head
-    verdict = worst(problem.verdict for problem in problems if problem.verdict in VERDICTS)
-    notices = [problem for problem in problems if problem.verdict not in VERDICTS]
+    verdict = worst(problem.verdict for problem in problems if problem.verdict != "notice")
+    notices = [problem for problem in problems if problem.verdict == "notice"]
     approval = permit.approval.path if permit.approval and needs_permit else None
     why = permit.why if needs_permit else None
     if verdict == "pass" and approval:
@@ -377,7 +379,7 @@ def _result(
         verdict=verdict,
         draw=measured.draw,
         metrics=metrics,
-        problems=tuple(problem for problem in problems if problem.verdict in VERDICTS),
+        problems=tuple(problem for problem in problems if problem.verdict != "notice"),
         tasks_expected=len(measured.expected),
         tasks_ran=len(measured.table.statuses),
         trials=measured.table.trials,

@@ -12,7 +12,18 @@ from pytest_fanout.errors import FanoutError
 from pytest_fanout.explain.sites import compare_sites
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.tree import folder_of, problem_of, read_file, read_sites, read_tree
-from pytest_fanout.records import MEASURED, Baseline, Fleet, Problem, Projection, Run, Samples, SiteDelta, TaskRun, Verdict
+from pytest_fanout.records import (
+    MEASURED,
+    Baseline,
+    Fleet,
+    Problem,
+    Projection,
+    Run,
+    Samples,
+    SiteDelta,
+    TaskRun,
+    Verdict,
+)
 from pytest_fanout.store.fleet import parse_fleet
 from pytest_fanout.store.git import Repository
 

@@ -15,7 +15,6 @@ from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.tree import Tree, folder_of, read_tree
 from pytest_fanout.judge import stats_of
 from pytest_fanout.records import (
-    VERDICTS,
     Base,
     Baseline,
     Budget,
@@ -227,7 +226,7 @@ def _verdict(
     verdict = worst(
         (
             *(result.verdict for result in classes),
-            *(problem.verdict for problem in seen.values() if problem.verdict in VERDICTS),
+            *(problem.verdict for problem in seen.values() if problem.verdict != "notice"),
         )
     )
     if run.session.shard and verdict in ("pass", "approved", "unapproved"):

@@ -14,7 +14,8 @@ def current_inputs(settings: Settings) -> dict[str, str]:
     """Name -> digest of eval sets, recordings, budget and fleet as they stand in the work tree now.
 
     The session stores it in ``Run.inputs`` when the run has ended (recording changes it); ``accept`` and ``verify``
-    compare. Line endings do not change a digest. Names: ``evalset:<agent>``, ``recordings:<agent>``, ``budget``, ``fleet``.
+    compare. Line endings do not change a digest. Names: ``evalset:<agent>``, ``recordings:<agent>``, ``budget`` and
+    ``fleet``.
     """
     inputs = {name: _toml(settings.baselines / f"{name}.toml") for name in ("budget", "fleet")}
     for name, agent in settings.agents.items():

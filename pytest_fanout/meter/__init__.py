@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pytest_fanout.meter.meter import Meter, RunFacts
 from pytest_fanout.meter.samples import Measured, measure_trial
-from pytest_fanout.meter.task import Replayed, Source, TaskScope, Trace
+from pytest_fanout.meter.task import Source, TaskScope, Trace
 
-__all__ = ["Measured", "Meter", "Replayed", "RunFacts", "Source", "TaskScope", "Trace", "measure_trial"]
+__all__ = ["Measured", "Meter", "RunFacts", "Source", "TaskScope", "Trace", "measure_trial"]

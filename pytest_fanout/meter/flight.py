@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from pytest_fanout.meter.keys import SealedKeys
     from pytest_fanout.meter.reader import Reader
-    from pytest_fanout.meter.task import Replayed, TaskScope
+    from pytest_fanout.meter.task import TaskScope
+    from pytest_fanout.records import Replayed
 
 RawHeaders = list[tuple[bytes, bytes]]
 _CODING = frozenset({b"content-type", b"content-encoding"})

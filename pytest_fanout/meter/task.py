@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.ledger import AGENT, Place
-from pytest_fanout.records import Caps, Exchange, HttpAnswer, HttpRequest, ModelCall, Problem
+from pytest_fanout.records import Caps, Exchange, HttpRequest, ModelCall, Problem, Replayed
 
 if TYPE_CHECKING:
     from pytest_fanout.meter.flight import Flight
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
 #: ``(task, cap, share)``: told once a task and cap, when 80 % of it is used.
 CapWarning = Callable[[str, str, float], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """A recorded answer and when its request had been sent, in ms from the start of the recorded task."""
-
-    answer: HttpAnswer
-    started_ms: int
 
 
 class Source(Protocol):

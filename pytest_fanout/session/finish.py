@@ -114,12 +114,20 @@ class Finish:
         problems = list(told.problems)
         if told.collection_failed:
             problems.append(
-                Problem("collection-failed", "the collection failed, so tasks are missing: see the errors above", "incomplete")
+                Problem(
+                    "collection-failed",
+                    "the collection failed, so tasks are missing: see the errors above",
+                    "incomplete",
+                )
             )
         if lost:
             shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
             problems.append(
-                Problem("tasks-lost", f"{len(lost)} trial{'s' if len(lost) > 1 else ''} began or waited and gave no number: {shown}", "incomplete")
+                Problem(
+                    "tasks-lost",
+                    f"{len(lost)} trial{'s' if len(lost) > 1 else ''} began or waited and gave no number: {shown}",
+                    "incomplete",
+                )
             )
         if not told.task_runs:
             problems.append(Problem("nothing-ran", "no task was measured", "incomplete"))
@@ -154,7 +162,7 @@ class Finish:
         )
 
     def write_report(self, path: Path, run: Run, verdict: Verdict) -> FanoutError | None:
-        """Write the JSON report, last of all files. Returns the error when it could not be written: then nothing is green."""
+        """Write the JSON report, last of all files. Returns the error when that fails: then nothing is green."""
         from pytest_fanout.report.json import document
 
         try:

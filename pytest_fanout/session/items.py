@@ -1,4 +1,4 @@
-"""What is measured, as pytest items: one item a task and trial. Eval lines become items; marked tests get a trial each."""
+"""What is measured, as pytest items: one item a task and trial, from eval lines and from marked tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def load_callable(entry: str, key: str, settings: Settings, agent: str) -> Calla
             target = getattr(target, part)
     except AttributeError:
         raise ConfigError(
-            "entry-point-missing", f"module {module_name!r} has no {attribute!r}", where=where, mend=f"name an existing callable in {key}"
+            "entry-point-missing",
+            f"module {module_name!r} has no {attribute!r}",
+            where=where,
+            mend=f"name an existing callable in {key}",
         ) from None
     if not callable(target):
         raise ConfigError(
@@ -96,7 +99,12 @@ class EvalFile(pytest.File):
                     continue
                 for trial in self.fanout.trials_to_run(agent.name, task.id):
                     yield EvalItem.from_parent(
-                        self, name=f"{agent.name}::{task.id}::t{trial}", runner=runner, evalset=evalset, task=task, trial=trial
+                        self,
+                        name=f"{agent.name}::{task.id}::t{trial}",
+                        runner=runner,
+                        evalset=evalset,
+                        task=task,
+                        trial=trial,
                     )
 
 
@@ -137,9 +145,9 @@ class EvalItem(pytest.Item):
         assert self.aside is not None
         with self.aside("check"):
             reason = expectation_failure(self.eval_task.expect, answer)
-            if reason is None and self.runner.check is not None:
-                if resolve(self.runner.check(self.eval_task, answer)) is False:
-                    reason = f"check {self.runner.agent.check} returned False"
+            check = self.runner.check
+            if reason is None and check is not None and resolve(check(self.eval_task, answer)) is False:
+                reason = f"check {self.runner.agent.check} returned False"
         if reason is not None:
             raise TrialFailed(reason)
 
@@ -165,15 +173,22 @@ def marked_task(item: pytest.Item) -> MeasuredTask | None:
     agent = mark.kwargs.get("agent")
     if mark.args or unknown or not isinstance(agent, str):
         raise ConfigError(
-            "bad-mark", "a fanout mark needs agent=, may have task=, and nothing else", where=item.nodeid, mend='@pytest.mark.fanout(agent="support")'
+            "bad-mark",
+            "a fanout mark needs agent=, may have task=, and nothing else",
+            where=item.nodeid,
+            mend='@pytest.mark.fanout(agent="support")',
         )
     check_agent_name(agent, item.nodeid)
-    found = _TRIAL_SUFFIX.search(item.nodeid)
-    trial, name = 1, item.nodeid
-    if found and TRIAL_FIXTURE in getattr(item, "fixturenames", ()):
-        trial = int(found.group(1))
-        name = item.nodeid[: found.start()] + ("]" if found.group(0).startswith("-") else "")
+    trial, name = getattr(getattr(item, "callspec", None), "params", {}).get(TRIAL_FIXTURE), item.nodeid
+    found = _TRIAL_SUFFIX.search(name)
+    if trial is not None and found is not None:
+        name = name[: found.start()] + ("]" if found.group(0).startswith("-") else "")
     task = mark.kwargs.get("task") or name
     if not isinstance(task, str):
-        raise ConfigError("bad-mark", "task= must be a text", where=item.nodeid, mend='@pytest.mark.fanout(agent="support", task="refund")')
-    return MeasuredTask(agent, task, trial, digest({"test": task}))
+        raise ConfigError(
+            "bad-mark",
+            "task= must be a text",
+            where=item.nodeid,
+            mend='@pytest.mark.fanout(agent="support", task="refund")',
+        )
+    return MeasuredTask(agent, task, trial or 1, digest({"test": task}))

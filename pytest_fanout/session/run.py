@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_fanout import gate
-from pytest_fanout.config import MODES, AgentSettings, Settings, find_settings, is_ci
+from pytest_fanout.config import MODES, AgentSettings, Settings, find_settings
 from pytest_fanout.errors import FanoutError, UsageError
 from pytest_fanout.gate.tree import work_tree_budget
 from pytest_fanout.meter import Meter
@@ -73,7 +73,9 @@ class FanoutSession:
         assert self.mode in MODES
         self.trials: int | None = config.getoption("fanout_trials")
         if self.trials is not None and self.trials < 1:
-            raise UsageError("bad-trials", f"--fanout-trials={self.trials} must be at least 1", mend="--fanout-trials=5")
+            raise UsageError(
+                "bad-trials", f"--fanout-trials={self.trials} must be at least 1", mend="--fanout-trials=5"
+            )
         self.only: list[str] = config.getoption("fanout_agent")
         self.shard = parse_shard(config.getoption("fanout_shard"))
         self.settings: Settings = find_settings(config.rootpath)
@@ -112,13 +114,21 @@ class FanoutSession:
             measure=self.budget.measure,
             hosts=self.store.hosts(),
             codecs=codecs,
-            cap_warning=lambda task, cap, share: self.config.hook.pytest_fanout_cap_warning(task=task, cap=cap, share=share),
+            cap_warning=lambda task, cap, share: self.config.hook.pytest_fanout_cap_warning(
+                task=task, cap=cap, share=share
+            ),
         )
         self.told.problems.extend(self.meter.start())
         api.activate(self.meter)
         volatile = compile_volatile(self.budget.measure.volatile, "baselines/budget.toml: [measure] volatile")
         self.runner = TrialRunner(
-            meter=self.meter, store=self.store, budget=self.budget, mode=self.mode, volatile=volatile, codecs=codecs, redact=self._redact
+            meter=self.meter,
+            store=self.store,
+            budget=self.budget,
+            mode=self.mode,
+            volatile=volatile,
+            codecs=codecs,
+            redact=self._redact,
         )
 
     def _redact(self, request: HttpRequest, answer: HttpAnswer | None) -> tuple[HttpRequest, HttpAnswer | None]:
@@ -126,7 +136,7 @@ class FanoutSession:
         response = answer if answer is not None else HttpAnswer(None, (), (), (), 0)
         for impl in self.config.hook.pytest_fanout_redact.get_hookimpls():
             known = {"request": request, "response": response}
-            changed = impl.function(*[known[name] for name in impl.argnames])
+            changed: Any = impl.function(*[known[name] for name in impl.argnames])
             if changed is not None:
                 request, response = changed
         return request, response if answer is not None else None
@@ -148,7 +158,7 @@ class FanoutSession:
         return number % self.shard[1] == self.shard[0] - 1
 
     def trials_to_run(self, agent: str, task: str) -> tuple[int, ...]:
-        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise five and any recorded beyond."""
+        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise five and any beyond."""
         if self.trials is not None:
             return tuple(range(1, self.trials + 1))
         recorded = self.store.trials(agent, task) if self.mode != "live" else ()
@@ -160,7 +170,10 @@ class FanoutSession:
         """The meter that a test's fixture shows. Raises UsageError for a test that is not a task."""
         if item not in self.works:
             raise UsageError(
-                "meter-without-task", "fanout_meter needs a test marked as a task", where=item.nodeid, mend='@pytest.mark.fanout(agent="support")'
+                "meter-without-task",
+                "fanout_meter needs a test marked as a task",
+                where=item.nodeid,
+                mend='@pytest.mark.fanout(agent="support")',
             )
         runner = self.runner
         assert runner is not None
@@ -283,7 +296,7 @@ class FanoutSession:
             reason = self._left_to_the_gate(task_run)
             if reason is not None:
                 report.outcome = "skipped"
-                report.wasxfail = reason  # type: ignore[attr-defined]
+                report.wasxfail = reason
         return report
 
     def _left_to_the_gate(self, task_run: TaskRun) -> str | None:
@@ -340,7 +353,11 @@ class FanoutSession:
         data = getattr(node, "workeroutput", {}).get("fanout")
         if data is None:
             self.told.problems.append(
-                Problem("worker-lost", f"the worker {node.gateway.id} ended without its last word; what it was measuring is lost", "incomplete")
+                Problem(
+                    "worker-lost",
+                    f"the worker {node.gateway.id} ended without its last word; what it was measuring is lost",
+                    "incomplete",
+                )
             )
         else:
             self.told.add(pickle.loads(bytes.fromhex(data)))
@@ -374,9 +391,9 @@ class FanoutSession:
         )
         run, verdict = finish.judge(self.config.hook.pytest_fanout_profiles())
         problem = finish.write_report(self.report, run, verdict)
-        if problem is None and verdict.outcome in ("within", "waived"):
-            pass
-        elif verdict.verdict == "shard" and problem is None:
+        if (problem is None and verdict.outcome in ("within", "waived")) or (
+            verdict.verdict == "shard" and problem is None
+        ):
             pass
         elif session.exitstatus == 0:
             session.exitstatus = 1

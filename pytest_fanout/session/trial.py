@@ -59,7 +59,15 @@ class TrialRunner:
     """Runs trials under a meter, against the recordings of a store."""
 
     def __init__(
-        self, *, meter: Meter, store: RecordingStore, budget: Budget, mode: str, volatile: Any, codecs: Sequence[Any], redact: Redact
+        self,
+        *,
+        meter: Meter,
+        store: RecordingStore,
+        budget: Budget,
+        mode: str,
+        volatile: Any,
+        codecs: Sequence[Any],
+        redact: Redact,
     ) -> None:
         self.meter = meter
         self.store = store
@@ -100,7 +108,9 @@ class TrialRunner:
         except IntegrityError as error:
             return None, Problem(error.slug, str(error), "integrity", work.agent, work.task, work.trial)
 
-    def _play(self, work: MeasuredTask, call: Callable[[], Any], recording: Recording | None, *, replayed: bool = False) -> Played:
+    def _play(
+        self, work: MeasuredTask, call: Callable[[], Any], recording: Recording | None, *, replayed: bool = False
+    ) -> Played:
         source = ReplaySource(recording, self.volatile, work.label) if replayed else None
         scope = self.meter.open_task(
             work.agent,
@@ -164,7 +174,9 @@ class TrialRunner:
             try:
                 stored, differences = self._prove(work, call, made)
                 if differences:
-                    text = f"{work.label}: the recording does not replay, so it was not stored: {'; '.join(differences)}"
+                    text = (
+                        f"{work.label}: the recording does not replay, so it was not stored: {'; '.join(differences)}"
+                    )
                     problems = (_problem(work, "unproved-recording", text),)
                     stored = None
                 else:
@@ -279,17 +291,14 @@ def no_answer_text(live: Played) -> str:
     refusals = [e.answer for e in live.trace.exchanges if e.role == "model"]
     reason = next((a.error or f"HTTP {a.status}" for a in reversed(refusals)), "no request was sent")
     hosts = ", ".join(sorted({e.request.url.split("/")[2] for e in live.trace.exchanges if e.role == "model"}))
-    return f"no model answered ({reason}, at {hosts}); nothing was recorded. Is the server up, and its base URL and key set?"
+    return f"no model answered ({reason}, at {hosts}); nothing was recorded. Is its server up, are URL and key set?"
 
 
 def one_line(error: BaseException | None) -> str:
     """An exception as one printable line of at most 300 characters."""
     if error is None:
         return ""
-    if isinstance(error, TaskStopped):
-        text = str(error)
-    else:
-        text = f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, TaskStopped) else f"{type(error).__name__}: {error}"
     return "".join(c if c.isprintable() else " " for c in text)[:300]
 
 

@@ -365,9 +365,12 @@ def _body_bytes(request: Mapping[str, Any], unpacker: Unpacker) -> bytes:
     if len(kinds) > 1:
         raise _Malformed(f"has {' and '.join(sorted(kinds))}: only one body is possible")
     kind = next(iter(kinds))
-    value = unpacker.unpack(request[kind])
     if kind == "json":
-        return bodies.dump(value)
+        try:
+            return unpacker.text(request[kind]).encode("utf-8")
+        except UnicodeEncodeError:  # a lone surrogate
+            return bodies.dump(unpacker.unpack(request[kind]))
+    value = unpacker.unpack(request[kind])
     if not isinstance(value, str):
         raise _Malformed(f"{kind} must be text")
     return value.encode("utf-8", "surrogatepass") if kind == "text" else _binary(value)

@@ -45,13 +45,17 @@ def header_map(headers: Headers) -> dict[str, str]:
     """Headers with names in lower case; repeated ones joined by a comma. What is no header is left out."""
     found: dict[str, str] = {}
     try:
-        pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+        pairs = list(headers.items() if isinstance(headers, (dict, Mapping)) else headers or ())
     except Exception:  # a foreign mapping or iterator; its failure must not become the agent's
         return found
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             continue
-        name, value = (part.decode("latin-1") if isinstance(part, bytes) else part for part in pair)
+        name, value = pair
+        if isinstance(name, bytes):
+            name = name.decode("latin-1")
+        if isinstance(value, bytes):
+            value = value.decode("latin-1")
         if isinstance(name, str) and isinstance(value, str):
             key = name.strip().lower()
             found[key] = f"{found[key]}, {value}" if key in found else value

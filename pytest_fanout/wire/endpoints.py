@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -72,19 +73,7 @@ def classify(method: str, url: str) -> Endpoint:
     verb = method.upper()
     if verb == "WS" or scheme in ("ws", "wss"):
         return Endpoint("openai.responses", "channel") if path.endswith("/responses") else _OTHER
-    if verb != "POST":
-        return _OTHER
-    for rule, endpoint in _RULES:
-        if not rule.search(path):
-            continue
-        if endpoint.api == "vertex.predict":
-            return _by_publisher(path)
-        if endpoint.api == "bedrock.invoke" and "embed" in path.lower():
-            return Endpoint("bedrock.invoke", "embed")
-        if endpoint.api == "mistral.conversations" and not (host == "mistral.ai" or host.endswith(".mistral.ai")):
-            return _OTHER  # elsewhere conversations are storage
-        return endpoint
-    return _OTHER
+    return _by_rule(host, path) if verb == "POST" else _OTHER
 
 
 def is_unclassified(method: str, url: str, model_hosts: Iterable[str] = ()) -> bool:
@@ -113,6 +102,21 @@ def host_of(url: str) -> str:
     return _split(url)[1]
 
 
+@lru_cache(maxsize=256)  # an agent asks few places, on a path where each microsecond is the agent's
+def _by_rule(host: str, path: str) -> Endpoint:
+    for rule, endpoint in _RULES:
+        if not rule.search(path):
+            continue
+        if endpoint.api == "vertex.predict":
+            return _by_publisher(path)
+        if endpoint.api == "bedrock.invoke" and "embed" in path.lower():
+            return Endpoint("bedrock.invoke", "embed")
+        if endpoint.api == "mistral.conversations" and not (host == "mistral.ai" or host.endswith(".mistral.ai")):
+            return _OTHER  # elsewhere conversations are storage
+        return endpoint
+    return _OTHER
+
+
 def _by_publisher(path: str) -> Endpoint:
     publisher = re.search(r"/publishers/([^/]+)/", path)
     name = publisher.group(1) if publisher else ""
@@ -123,6 +127,7 @@ def _by_publisher(path: str) -> Endpoint:
     return Endpoint("vertex.predict", "generate")
 
 
+@lru_cache(maxsize=256)
 def _split(url: str) -> tuple[str, str, str]:
     """Scheme, host, path without its closing slash; empty parts for what is no URL."""
     try:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_fanout.errors import TaskStopped
-from pytest_fanout.meter import Measured, Meter, Replayed, Trace, measure_trial
-from pytest_fanout.records import Caps, Exchange, HttpRequest, MeasureRules
+from pytest_fanout.meter import Measured, Meter, Trace, measure_trial
+from pytest_fanout.records import Caps, Exchange, HttpRequest, MeasureRules, Replayed
 
 Key = tuple[str, str, bytes]
 

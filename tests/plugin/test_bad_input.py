@@ -25,7 +25,10 @@ def refused(project: Project, *needles: str, exit_code: int = 4) -> None:
     assert "Traceback" not in result.text
     assert "INTERNALERROR" not in result.text
     assert result.report is not None
-    assert (result.report["verdict"], result.report["outcome"]) in {("invalid", "not_measured"), ("incomplete", "not_measured")}
+    assert (result.report["verdict"], result.report["outcome"]) in {
+        ("invalid", "not_measured"),
+        ("incomplete", "not_measured"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,9 @@ def test_budgets(project: Project, budget: str, needles: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("damage", ["truncated", "conflict", "garbage"])
-@pytest.mark.parametrize("victim", ["baselines/support.json", "baselines/approvals/*.json", "fixtures/recordings/support/task-1-*/t1*"])
+@pytest.mark.parametrize(
+    "victim", ["baselines/support.json", "baselines/approvals/*.json", "fixtures/recordings/support/task-1-*/t1*"]
+)
 def test_damaged_committed_files(project: Project, victim: str, damage: str) -> None:
     """A malformed, truncated or conflict-marked file is `integrity`, named, and stays as it is."""
     project.record_and_accept()
@@ -164,7 +169,8 @@ def test_full_disk_while_recording(project: Project) -> None:
         "import resource, signal, sys, pytest\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))\n"
-        "sys.exit(pytest.main(['-p', 'no:cacheprovider', '--fanout-budget', '--fanout-mode=record', '--fanout-trials=1']))\n"
+        "options = ['--fanout-budget', '--fanout-mode=record', '--fanout-trials=1']\n"
+        "sys.exit(pytest.main(['-p', 'no:cacheprovider', *options]))\n"
     )
     result = project.run(sys.executable, "-c", code)
 

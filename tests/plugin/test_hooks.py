@@ -59,8 +59,7 @@ def test_cap_warning_while_the_task_runs(project: Project, model: ModelServer) -
     project.write("baselines/budget.toml", "schema = 1\n[default.caps]\nfanout = 5\n")
     project.write(
         "conftest.py",
-        "def pytest_fanout_cap_warning(task, cap, share):\n"
-        "    print(f'WARNED {task} {cap} {share:.2f}')\n",
+        "def pytest_fanout_cap_warning(task, cap, share):\n    print(f'WARNED {task} {cap} {share:.2f}')\n",
     )
     result = project.pytest("--fanout-mode=record", "--fanout-trials=1", "-s")
 

@@ -92,7 +92,11 @@ def test_xdist_gives_the_same_report(project: Project, model: ModelServer) -> No
     parallel = project.pytest("--fanout-trials=2", "-n", "2")
 
     assert model.log == []
-    assert fanout_by_task(parallel.report) == fanout_by_task(serial.report) == {f"task-{n}": [1 + n] * 2 for n in (1, 2, 3)}
+    assert (
+        fanout_by_task(parallel.report)
+        == fanout_by_task(serial.report)
+        == {f"task-{n}": [1 + n] * 2 for n in (1, 2, 3)}
+    )
     assert parallel.report["session"]["ran"] == 6
 
 
@@ -101,7 +105,9 @@ def test_recording_under_xdist_is_complete(project: Project, model: ModelServer)
     result = project.pytest("--fanout-mode=record", "--fanout-trials=2", "-n", "2")
 
     assert result.report["totals"]["calls"] == len(model.generated) == 2 * (2 + 3 + 4)
-    files = Counter(path.parent.name.rsplit("-", 1)[0] for path in project.root.glob("fixtures/recordings/support/*/t*"))
+    files = Counter(
+        path.parent.name.rsplit("-", 1)[0] for path in project.root.glob("fixtures/recordings/support/*/t*")
+    )
     assert files == {"task-1": 2, "task-2": 2, "task-3": 2}
 
 
@@ -109,7 +115,9 @@ def test_only_what_is_stale_is_recorded_anew(project: Project, model: ModelServe
     """`record` runs the trials whose requests changed, and touches no other recording."""
     project.record_and_accept()
     before = {p: p.read_bytes() for p in project.root.glob("fixtures/recordings/support/*/t*")}
-    project.write_tasks({f"task-{n}": {"ask": f"question {n}" if n != 2 else "another question", "items": n} for n in (1, 2, 3)})
+    project.write_tasks(
+        {f"task-{n}": {"ask": f"question {n}" if n != 2 else "another question", "items": n} for n in (1, 2, 3)}
+    )
     model.restart()
 
     project.pytest("--fanout-mode=record")
@@ -157,7 +165,7 @@ def test_marked_tests_are_tasks_too(project: Project, model: ModelServer) -> Non
 
 
 def test_marked_tests_without_the_flag_are_ordinary_tests(project: Project, model: ModelServer) -> None:
-    """Without --fanout-budget nothing is judged, recorded or written; the fixture still counts for its own assertion."""
+    """Without --fanout-budget nothing is judged or written; the fixture still counts for its own assertion."""
     project.write(
         "test_shop.py",
         "import pytest, shop\n\n"
@@ -205,7 +213,7 @@ def test_measure_outside_pytest(project: Project, model: ModelServer) -> None:
 
 
 def test_async_entry_points_and_checks(project: Project, model: ModelServer) -> None:
-    """An async entry point is awaited; `expect` and `check` decide whether a trial passed; the check's calls are aside."""
+    """An async entry point is awaited; `check` decides whether a trial passed, and its calls are aside."""
     project.edit("pyproject.toml", 'entrypoint = "shop:answer"', 'entrypoint = "shop:later"\ncheck = "shop:polite"')
     project.write(
         "shop.py",
@@ -229,7 +237,7 @@ def _pytest() -> tuple[str, ...]:
 
 @pytest.mark.parametrize("sdk", ["openai", "anthropic"])
 def test_the_real_sdks(project: Project, model: ModelServer, sdk: str) -> None:
-    """Plain and streamed calls of the real SDKs are counted and replayed; keys are sealed; the server's count is ours."""
+    """Plain and streamed calls of the real SDKs are counted and replayed; the server's count is ours."""
     project.write("shop.py", OPENAI_AGENT if sdk == "openai" else ANTHROPIC_AGENT)
     recorded = project.pytest("--fanout-mode=record", "--fanout-trials=1")
 
@@ -242,7 +250,7 @@ def test_the_real_sdks(project: Project, model: ModelServer, sdk: str) -> None:
     assert model.log == []
 
 
-OPENAI_AGENT = '''\
+OPENAI_AGENT = """\
 from openai import OpenAI
 
 client = OpenAI()
@@ -259,9 +267,9 @@ def answer(task):
             if chunk.choices and chunk.choices[0].delta.content:
                 parts.append(chunk.choices[0].delta.content)
     return "".join(parts)
-'''
+"""
 
-ANTHROPIC_AGENT = '''\
+ANTHROPIC_AGENT = """\
 from anthropic import Anthropic
 
 client = Anthropic()
@@ -273,4 +281,4 @@ def answer(task):
         model="m-x", max_tokens=64, messages=[{"role": "user", "content": said.content[0].text}]
     ) as stream:
         return "".join(stream.text_stream)
-'''
+"""

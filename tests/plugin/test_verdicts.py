@@ -105,7 +105,9 @@ def test_unapproved_anchor(gated: Project) -> None:
 
 def test_unapproved_budget(gated: Project) -> None:
     """A looser budget without an approval is over budget."""
-    gated.write("baselines/budget.toml", 'schema = 1\n[default.limits]\n"fanout.p95" = { increase = "90%", at_least = 1 }\n')
+    gated.write(
+        "baselines/budget.toml", 'schema = 1\n[default.limits]\n"fanout.p95" = { increase = "90%", at_least = 1 }\n'
+    )
     gated.commit()
 
     assert triple(gated.pytest(), gated) == ("unapproved", "over", 1, 1)
@@ -181,7 +183,7 @@ def test_no_calls_may_be_declared(project: Project, model: ModelServer) -> None:
 
 
 def test_invalid_with_traffic_past_the_hooks(gated: Project, model: ModelServer) -> None:
-    """A6: an agent that also speaks to the model by a stack we do not count is invalid, and host and caller are named."""
+    """A6: an agent that also uses a stack we do not count is invalid, and host and caller are named."""
     gated.edit(
         "shop.py",
         "        return said\n",
@@ -234,7 +236,11 @@ def test_partial_on_a_developers_machine(gated: Project) -> None:
 
 def test_incomplete_when_stopped_early(gated: Project) -> None:
     """A12: `-x` after a failure is not a partial run: tasks are missing."""
-    gated.edit("shop.py", "    with httpx.Client() as client:\n        said", "    assert task['items'] != 1\n    with httpx.Client() as client:\n        said")
+    gated.edit(
+        "shop.py",
+        "    with httpx.Client() as client:\n        said",
+        "    assert task['items'] != 1\n    with httpx.Client() as client:\n        said",
+    )
     gated.commit()
     result = gated.pytest("-x")
 
@@ -242,9 +248,13 @@ def test_incomplete_when_stopped_early(gated: Project) -> None:
 
 
 def test_incomplete_after_a_crashed_worker(gated: Project) -> None:
-    """A11: a worker that dies takes its task along; the run names it, keeps the others and leaves the baseline alone."""
+    """A11: a worker that dies loses its task; the run names it, keeps the others, leaves the baseline alone."""
     before = (gated.root / "baselines/support.json").read_bytes()
-    gated.edit("shop.py", "    with httpx.Client() as client:\n        said", "    if task['items'] == 2:\n        os.kill(os.getpid(), 9)\n    with httpx.Client() as client:\n        said")
+    gated.edit(
+        "shop.py",
+        "    with httpx.Client() as client:\n        said",
+        "    if task['items'] == 2:\n        os.kill(os.getpid(), 9)\n    with httpx.Client() as client:\n        said",
+    )
     gated.commit()
     result = gated.pytest("-n", "2")
 

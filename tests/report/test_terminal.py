@@ -135,6 +135,14 @@ def test_without_demand_capacity_is_said_per_1000_tasks_and_not_rounded_up() -> 
     assert "          indicative, GPU profile h100-sxm-llama-70b (vendor page, 2025)\n" in text
 
 
+def test_demand_for_some_classes_only_gives_no_sum() -> None:
+    """GPUs at peak and GPUs per 1,000 tasks an hour cannot be added."""
+    mixed = (projection("research", 12, 19), projection("support", 1, 1, per_1000=True))
+    verdict = Verdict("pass", (CALM, result("research", "pass")), (), BASE, HEAD, projections=mixed)
+
+    assert "all classes: GPUs not summed: demand is given for some classes only" in terminal.render(run(), verdict)
+
+
 def test_money_is_said_where_prices_are_known() -> None:
     """12 GPUs at 3 USD an hour are 864 USD a day, 19 are 1,368; the same price per 1,000 tasks is said once."""
     grown = projection("support", 12, 19)

@@ -299,7 +299,7 @@ def test_an_answer_that_is_expected(expect: Any, answer: Any) -> None:
     assert expectation_failure(expect, answer) is None
 
 
-FAILS = [
+FAILS: list[tuple[Any, Any, str]] = [
     ("refund", "no", 'answer does not contain "refund": "no"'),
     ("None", None, 'answer does not contain "None": ""'),
     ({"equals": 1}, True, "answer is true, expected 1"),

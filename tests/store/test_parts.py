@@ -154,3 +154,16 @@ def test_any_values_come_back_exactly(bodies: list[Any]) -> None:
     read = unpack(json.loads(json.dumps(packed)), json.loads(json.dumps(parts)))
 
     assert json.dumps(read, sort_keys=True) == json.dumps(bodies, sort_keys=True)
+
+
+@given(st.lists(values, max_size=5))
+def test_the_text_of_a_packed_value_is_that_of_the_value(bodies: list[Any]) -> None:
+    """Put together from the texts of parts, it is the canonical text, byte for byte."""
+    packed, parts = pack(*bodies)
+    unpacker = Unpacker()
+    for number, part in enumerate(parts):
+        unpacker.add(number, part)
+
+    texts = [unpacker.text(form) for form in packed]
+
+    assert texts == [json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for body in bodies]

@@ -44,7 +44,7 @@ def rewritten(path: Path, change: Callable[[list[dict[str, Any]]], None]) -> Non
     path.write_bytes(b"\n".join(texts) + b"\n")
 
 
-# --- where -----------------------------------------------------------------------------------------------------------
+# --- where ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_removed_recording_is_gone_with_its_folder(store: RecordingStore) -> N
     assert not store.path("support", "refund", 1).parent.exists()
 
 
-# --- what is kept ------------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 def test_a_recording_comes_back(store: RecordingStore) -> None:
@@ -301,7 +301,7 @@ def same_body(left: bytes, right: bytes) -> bool:
     return json.dumps(json.loads(left), sort_keys=True) == json.dumps(json.loads(right), sort_keys=True)
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_a_missing_recording_is_named(store: RecordingStore) -> None:
@@ -544,7 +544,7 @@ def test_answers_that_may_be_empty(store: RecordingStore, role: str, status: int
     assert store.save(recording((item,))).exchanges[0].answer.body == b""
 
 
-# --- cheap facts ---------------------------------------------------------------------------------------------------------
+# --- cheap facts ----------------------------------------------------------------------------------
 
 
 def test_hosts_of_all_recordings_come_from_the_headers(store: RecordingStore) -> None:

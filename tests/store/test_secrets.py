@@ -180,7 +180,7 @@ def test_a_secret_is_found_in_an_answer_cut_into_chunks_and_compressed(tmp_path:
     data = gzip.compress(f"data: {secret}\n\n".encode())
     answer = HttpAnswer(200, (("content-encoding", "gzip"),), (data[:20], data[20:]), (1, 2), 3)
 
-    with pytest.raises(StorageError, match="the body of answer 1 .* holds a GitHub token"):
+    with pytest.raises(StorageError, match=r"the body of answer 1 .* holds a GitHub token"):
         RecordingStore(tmp_path, {}).save(recording((exchange(chat_request("x"), answer),)))
 
 
@@ -188,5 +188,5 @@ def test_a_secret_in_a_growing_text_is_found_though_it_is_stored_in_two_pieces(t
     """Two keys that begin alike share their beginning in the file; the scan looks at the whole."""
     base = "x" * 150 + " gho_" + "a" * 20
 
-    with pytest.raises(StorageError, match="of request 2 .* holds a GitHub token"):
+    with pytest.raises(StorageError, match=r"of request 2 .* holds a GitHub token"):
         RecordingStore(tmp_path, {}).save(recording(chat(base, base + "b" * 16)))
