@@ -465,7 +465,7 @@ class SiteStats:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``<metric>.<statistic>`` and what it may grow by: over when above base x (1 + increase) and by at_least, or above max."""
+    """``<metric>.<statistic>``: over when above base x (1 + increase) and by at_least, or above max."""
 
     metric: str
     statistic: str

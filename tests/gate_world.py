@@ -214,6 +214,7 @@ def started(root: Path, subfolder: str = "") -> World:
         world.anchor(make_run())
         world.commit("start")
         world.branch()
+        world.commit("feature")
     shutil.copytree(template, root)
     return World(root, root / subfolder)
 

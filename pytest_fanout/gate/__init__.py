@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_fanout.gate.accept import Accepted, Plan, accept, carry_out, plan_accept
+from pytest_fanout.gate.acceptance import accept, plan_accept
 from pytest_fanout.gate.check import Verified, exit_code, verify
-from pytest_fanout.gate.evaluate import committed_budget, evaluate, read_anchors
 from pytest_fanout.gate.inputs import current_inputs
+from pytest_fanout.gate.judgement import committed_budget, evaluate, read_anchors
+from pytest_fanout.gate.plan import Accepted, Plan, carry_out
 from pytest_fanout.gate.tree import read_sites
 
 __all__ = [

@@ -15,8 +15,8 @@ from pytest_fanout.errors import (
     GitError,
     IntegrityError,
 )
-from pytest_fanout.gate.evaluate import evaluate
 from pytest_fanout.gate.inputs import changed_inputs, current_inputs
+from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.git import Repository
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
 
@@ -16,12 +16,21 @@ if TYPE_CHECKING:
     from pytest_fanout.records import Replayed
 
 RawHeaders = list[tuple[bytes, bytes]]
+_CODING = frozenset({b"content-type", b"content-encoding"})
+
+
+class Outgoing(NamedTuple):
+    """How a request really goes out when its keys were dummies."""
+
+    headers: RawHeaders
+    url: str
 
 
 class Flight:
     """What is known of one request while it flies. Hot path: it keeps references and times, and decodes at the end.
 
-    ``reply`` is set when nothing may go out: the answer that the client gets instead.
+    ``reply`` is set when nothing may go out: the answer that the client gets instead. ``opened``: what to send in place
+    of the agent's headers and URL, whose keys are dummies.
     """
 
     __slots__ = (
@@ -41,6 +50,7 @@ class Flight:
         "layer",
         "live_input",
         "method",
+        "opened",
         "outcome",
         "reader",
         "replayed",
@@ -82,6 +92,7 @@ class Flight:
         self.failed = False
         self.broke = False
         self.live_input = False
+        self.opened: Outgoing | None = None
         self.reply: HttpAnswer | None = None
         self.replayed: Replayed | None = None
         self.status: int | None = None
@@ -144,7 +155,9 @@ class Flight:
             answer = self.replayed.answer
             status, headers, body = answer.status, answer.headers, answer.body
         else:
-            status, headers, body = self.status, text_headers(self.response_headers), b"".join(self.chunks)
+            # How to decode the body is all that the quick look needs of the headers.
+            head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
+            status, headers, body = self.status, text_headers(head), b"".join(self.chunks)
         return self.reader.read_parts(self.method, self.url, b"", status, headers, body)
 
     def request(self) -> HttpRequest:

@@ -91,6 +91,14 @@ def peer_of(url: str) -> tuple[str, int]:
         return "", 0
 
 
+def path_of(url: str) -> str:
+    """Path of a URL; "" for what is none."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
+
+
 def host_port(url: str) -> str:
     """``host:port`` of a URL."""
     host, port = peer_of(url)

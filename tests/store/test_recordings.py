@@ -90,6 +90,7 @@ def test_trials_are_listed_in_order_and_litter_is_not(store: RecordingStore) -> 
 
     assert store.trials("support", "refund") == (1, 2, 10)
     assert store.trials("support", "never") == ()
+    assert (store.most_trials("support"), store.most_trials("research")) == (10, 0)
 
 
 def test_a_removed_recording_is_gone_with_its_folder(store: RecordingStore) -> None:

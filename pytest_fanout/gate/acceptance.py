@@ -14,13 +14,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pytest_fanout.config import Settings
-from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, StorageError, UsageError
+from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, UsageError
 from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.classes import worst
-from pytest_fanout.gate.evaluate import evaluate
 from pytest_fanout.gate.inputs import changed_inputs, current_inputs
+from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.loosening import drift, gated_values, loosening
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
+from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
 from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
 from pytest_fanout.judge import stats_of, table_of_baseline
 from pytest_fanout.judge.limits import ceiling
@@ -28,58 +29,21 @@ from pytest_fanout.records import (
     OUTCOMES,
     Approval,
     Base,
-    Baseline,
     Budget,
     Change,
     ClassResult,
     Limit,
     Run,
-    SiteStats,
     Verdict,
 )
-from pytest_fanout.store.approvals import approval_name, parse_approval, path_name, write_approval
+from pytest_fanout.store.approvals import approval_name, parse_approval, path_name
 from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.budget import load_toml, toml_digest
-from pytest_fanout.store.files import sync_folder, write_atomically
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
-from pytest_fanout.store.sites import write_sites
 
 REASON_LENGTH = 20
 _LONGEST_REASON = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedClass:
-    """What accepting means for one class."""
-
-    agent: str
-    result: ClassResult | None  # the judgement that the table is made from
-    anchor: Baseline | None  # None: the class is given up
-    sites: SiteStats | None
-    approval: Approval | None  # None: nothing got looser
-    changes: tuple[Change, ...]
-    draw: int  # the highest draw of a trial: 3 means that it was recorded three times
-    superseded: tuple[str, ...]  # file names of this branch's older approvals for the class
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What `accept` would write."""
-
-    classes: tuple[PlannedClass, ...]
-    budget: tuple[Approval, ...]  # approvals for budget.toml and fleet.toml
-    unchanged: tuple[str, ...]  # classes whose anchor is already this one
-    base: Base
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What was written and removed, as paths relative to the project."""
-
-    written: tuple[str, ...]
-    removed: tuple[str, ...]
 
 
 def plan_accept(
@@ -171,52 +135,6 @@ def accept(
         removals=removals,
     )
     return carry_out(plan, settings)
-
-
-def carry_out(plan: Plan, settings: Settings) -> Accepted:
-    """Write what was planned, each file in one step, a class's anchor last.
-
-    Raises:
-        StorageError: naming the file; what stood there is whole.
-    """
-    folder = folder_of(settings)
-    written: list[str] = []
-    removed: list[str] = []
-
-    def write(name: str, data: bytes) -> None:
-        write_atomically(settings.baselines / name, data)
-        written.append(f"{folder}/{name}")
-
-    def remove(name: str) -> None:
-        path = settings.baselines / name
-        if path.is_symlink() or path.exists():
-            try:
-                path.unlink()
-            except OSError as error:
-                raise StorageError(
-                    "cannot-write",
-                    f"could not be removed: {error.strerror}",
-                    where=f"{folder}/{name}",
-                    mend="mend the permissions, then run the same command again",
-                ) from None
-            sync_folder(path.parent)
-            removed.append(f"{folder}/{name}")
-
-    for approval in plan.budget:
-        write(f"approvals/{path_name(approval.path)}", write_approval(approval))
-    for planned in plan.classes:
-        if planned.sites is not None:
-            write(f"{planned.agent}.sites.json", write_sites(planned.sites))
-        if planned.approval is not None:
-            write(f"approvals/{path_name(planned.approval.path)}", write_approval(planned.approval))
-        if planned.anchor is not None:
-            write(f"{planned.agent}.json", write_baseline(planned.anchor, stats_of(planned.anchor)))
-        else:
-            remove(f"{planned.agent}.json")
-            remove(f"{planned.agent}.sites.json")
-        for name in planned.superseded:
-            remove(f"approvals/{name}")
-    return Accepted(tuple(written), tuple(removed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,298 @@
+"""``fanout-baseline``: command, exit code and the lines that are seen."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from gate_world import TWENTY, World, git, make_run, started, with_trials, without
+
+from pytest_fanout.cli.baseline import main
+from pytest_fanout.errors import IntegrityError
+from pytest_fanout.records import Base, Head, Run
+from pytest_fanout.store.budget import DEFAULT_TEXT
+
+GROWN = {**TWENTY, "t19": [25], "t20": [25]}
+REASON = "The planner now verifies its citations."
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A project, the current folder in it, no CI, and reports that hold a run as it is."""
+
+    def read_report(path: Path) -> Run:
+        if not path.is_file():
+            raise IntegrityError("no-report", "is not there", where=str(path), mend="pytest --fanout-budget")
+        run: Run = pickle.loads(path.read_bytes())
+        return run
+
+    reports = types.ModuleType("pytest_fanout.store.reports")
+    reports.read_report = read_report  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pytest_fanout.store.reports", reports)
+    for name in ("CI", "GITHUB_EVENT_PATH", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    world = started(tmp_path / "project")
+    monkeypatch.chdir(world.folder)
+    return world
+
+
+def report(world: World, run: Run, name: str = "fanout-report.json") -> None:
+    base, head = world.repo.resolve("main"), world.repo.resolve("HEAD")
+    run = replace(world.measured(run), base=Base(base, "merge-base main"), head=Head(head))
+    world.write(name, pickle.dumps(run))
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+def test_init_writes_what_is_missing_and_overwrites_nothing(world: World) -> None:
+    """budget.toml with its defaults, the report in .gitignore, a hint for CODEOWNERS."""
+    world.write(".gitignore", "*.pyc")
+
+    first = call("init")
+
+    assert first.exit_code == 0
+    assert first.output.splitlines()[:2] == ["wrote baselines/budget.toml", "wrote .gitignore"]
+    assert "  /baselines/      @your-org/capacity" in first.output
+    assert (world.folder / "baselines/budget.toml").read_text() == DEFAULT_TEXT
+    assert (world.folder / ".gitignore").read_text() == "*.pyc\nfanout-report.json\n"
+
+    world.write("baselines/budget.toml", "schema = 1\n# mine\n")
+    second = call("init")
+
+    assert second.output.splitlines()[:2] == ["kept baselines/budget.toml", "kept .gitignore"]
+    assert (world.folder / "baselines/budget.toml").read_text() == "schema = 1\n# mine\n"
+
+
+def test_accept_shows_the_table_first_and_needs_a_yes(world: World) -> None:
+    """Without a terminal nothing is written until --yes says so."""
+    report(world, make_run(GROWN))
+
+    asked = call("accept", "--reason", REASON)
+
+    assert asked.exit_code == 2
+    lines = asked.output.splitlines()
+    assert lines[0].split() == ["class", "metric", "anchor", "run", "limit"]
+    assert lines[2].split() == ["support", "fanout.p95", "19", "25", "20", "OVER"]
+    assert "support: its anchor gets looser, and a reviewer has to approve that" in lines
+    assert "  metric fanout.p95: 19 -> 25" in lines
+    assert "  covered up to: fanout.p95 27" in lines
+    assert asked.output.endswith(
+        "error: there is no terminal to ask on, and nothing was written\n"
+        "  mend: add --yes to write it\n  see: docs/messages.md#needs-yes\n"
+    )
+    assert not (world.folder / "baselines/approvals").exists()
+
+    done = call("accept", "--reason", REASON, "--yes")
+
+    assert done.exit_code == 0
+    assert "wrote baselines/support.json" in done.output
+    assert done.output.endswith(
+        "next:\n  git add baselines && git commit\n  have baselines/ reviewed by its code owners\n"
+    )
+
+
+def test_from_red_to_approved(world: World) -> None:
+    """The reviewer's whole path, by exit codes: over, accepted, committed, within."""
+    world.write(".gitignore", "fanout-report.json\n")
+    world.commit()
+    report(world, make_run(GROWN))
+    assert call("verify").exit_code == 1
+
+    assert call("accept", "--reason", REASON, "--yes").exit_code == 0
+    world.commit()
+    report(world, make_run(GROWN))
+
+    done = call("verify", "--reports-expected", "1")
+    assert (done.exit_code, done.output.splitlines()[1]) == (0, "within budget: approved")
+
+
+def test_accept_names_who_asks(world: World) -> None:
+    """requested_by is what git is told; it claims no review."""
+    git(world.root, "config", "user.email", "dana@example.com")
+    report(world, make_run(GROWN))
+    call("accept", "--reason", REASON, "--yes")
+
+    (path,) = (world.folder / "baselines/approvals").iterdir()
+    assert ' "requested_by": "dana@example.com",' in path.read_text().splitlines()
+
+
+def test_nothing_to_accept(world: World) -> None:
+    """The committed anchor is the run already."""
+    report(world, make_run())
+
+    done = call("accept", "--reason", REASON)
+
+    assert (done.exit_code, done.output) == (
+        0,
+        "support: its committed anchor is this run already\nnothing to accept\n",
+    )
+
+
+def test_accept_refuses_in_ci(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 3, one message."""
+    report(world, make_run(GROWN))
+    monkeypatch.setenv("CI", "true")
+
+    done = call("accept", "--reason", REASON, "--yes")
+
+    assert done.exit_code == 3
+    assert done.output.startswith("error: a run is not accepted in CI: a build must not approve itself\n  mend: ")
+
+
+def test_accept_refuses_a_short_reason(world: World) -> None:
+    """Exit 2, like any usage error."""
+    report(world, make_run(GROWN))
+
+    assert call("accept", "--reason", "because", "--yes").exit_code == 2
+    assert call("accept", "--yes").exit_code == 2
+
+
+def test_verify_says_what_is_wrong(world: World) -> None:
+    """Outcome first, the deciding number, the next command."""
+    report(world, make_run(GROWN))
+
+    done = call("verify")
+
+    lines = done.output.splitlines()
+    assert done.exit_code == 1
+    assert lines[:2] == ["fanout-report.json:", "over budget: regressed"]
+    assert "    regressed: support: fanout.p95 19 -> 25 (limit 20)" in lines
+    assert '  fanout-baseline accept --agent support --reason "…"' in lines
+
+
+@pytest.mark.parametrize(
+    ("runs", "code"),
+    [
+        ((make_run(), make_run()), 0),
+        ((make_run(), make_run(GROWN)), 1),
+        ((make_run(GROWN), without(make_run(), "t03")), 3),
+        ((with_trials(make_run(), "t03", status="stale"), make_run()), 3),
+    ],
+)
+def test_the_worst_report_decides(world: World, runs: tuple[Run, ...], code: int) -> None:
+    """One report for each Python version, all of them judged."""
+    world.write(".gitignore", "reports/\n")
+    world.commit()
+    for number, run in enumerate(runs):
+        report(world, run, f"reports/py{number}/fanout-report.json")
+
+    assert call("verify", "--report", "reports/*/fanout-report.json", "--reports-expected", "2").exit_code == code
+
+
+def test_a_report_that_is_missing_fails_the_check(world: World) -> None:
+    """A job that did not run, or ran without the gate, left no report."""
+    report(world, make_run())
+
+    done = call("verify", "--reports-expected", "2")
+
+    assert (done.exit_code, done.output) == (
+        4,
+        "error: 1 reports match 'fanout-report.json', and 2 should\n"
+        "  mend: see that every job ran `pytest --fanout-budget` and kept its report\n"
+        "  see: docs/messages.md#reports-missing\n",
+    )
+    assert call("verify", "--report", "nowhere/*.json").exit_code == 4
+
+
+def test_one_unreadable_report_does_not_hide_the_others(world: World) -> None:
+    """Each is named; the worst code is the exit."""
+    world.write(".gitignore", "*.json\n!baselines/*.json\n")
+    world.commit()
+    report(world, make_run(), "a.json")
+    report(world, make_run(), "b.json")
+    world.commit()
+
+    done = call("verify", "--report", "[ab].json")
+
+    assert done.exit_code == 4
+    assert done.output.count("error: the report is of commit") == 2
+
+
+def test_show_prints_the_committed_anchor(world: World) -> None:
+    """Its figures, tasks, trials, digest, and the models that served it."""
+    done = call("show", "support")
+
+    lines = done.output.splitlines()
+    assert done.exit_code == 0
+    assert lines[0].startswith("support: 20 tasks, 20 trials, sha256:")
+    assert lines[1] == "models served: small-1"
+    assert lines[4].split() == ["support", "fanout", "10.50", "10", "18", "19", "20", "20"]
+
+
+def test_show_of_an_unknown_class(world: World) -> None:
+    """It names those that are there."""
+    done = call("show", "triage")
+
+    assert (done.exit_code, done.output) == (
+        2,
+        "error: HEAD holds no readable anchor of 'triage'; it holds: support\n"
+        "  mend: run `pytest --fanout-budget`, then `fanout-baseline accept`\n  see: docs/messages.md#unknown-agent\n",
+    )
+
+
+def test_diff_prints_every_metric_and_the_tasks_that_moved(world: World) -> None:
+    """It exits by the verdict."""
+    report(world, make_run(GROWN))
+
+    done = call("diff")
+
+    assert done.exit_code == 1
+    assert "moved: support t19 fanout (19,) -> (25,)" in done.output
+    assert "fanout.max" in done.output
+
+
+def test_names_from_outside_do_no_harm(world: World) -> None:
+    """A task id with a line break and an escape sequence cannot forge a line of output."""
+    evil = "t\n::error::x\x1b[2J"
+    report(world, make_run({**TWENTY, evil: [90], "u": [90]}))
+
+    done = call("diff")
+
+    assert "\n::error" not in done.output
+    assert "\x1b" not in done.output
+    assert "moved: support t?::error::x?[2J fanout () -> (90,)" in done.output
+
+
+def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 4 and how to begin."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("")
+    monkeypatch.chdir(folder)
+
+    done = call("show")
+
+    assert (done.exit_code, done.output) == (
+        4,
+        f"error: {folder}: the project is in no git repository\n"
+        "  mend: git init, and commit the project\n  see: docs/messages.md#no-git-repository\n",
+    )
+
+
+def test_a_broken_setting_is_a_message_and_exit_2(world: World) -> None:
+    """As a real process: stderr holds the message, no traceback, stdout nothing."""
+    world.write("pyproject.toml", "[tool.fanout]\nbaseline = 'x'\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_fanout.cli.baseline", "show"],
+        cwd=world.folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    path = world.folder / "pyproject.toml"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: {path}: [tool.fanout]: unknown key baseline; known: agents, baselines, recordings\n"
+        "  mend: remove or rename 'baseline'\n  see: docs/messages.md#unknown-key\n"
+    )
