@@ -275,7 +275,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(exchanges(), max_size=4).map(tuple), st.text(min_size=1, max_size=20))
 def test_any_exchanges_come_back(store: RecordingStore, items: tuple[Exchange, ...], task: str) -> None:
     """Chunks and their bounds exactly, requests as the same JSON value or the same bytes; the file fits its schema."""
