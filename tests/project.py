@@ -149,7 +149,9 @@ class Project:
 
     def pytest(self, *args: str, cwd: Path | None = None, **environ: str) -> Result:
         """``pytest --fanout-budget …`` in the project, with its report."""
-        result = self.run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fanout-budget", *args, cwd=cwd, **environ)
+        result = self.run(
+            sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--fanout-budget", *args, cwd=cwd, **environ
+        )
         report = (cwd or self.root) / "fanout-report.json"
         if report.exists():
             result.report = json.loads(report.read_text(encoding="utf-8"))
