@@ -127,7 +127,8 @@ class Tripwire:
             self._notice("unhooked-peer", (host, port), text)
 
     def _bypass(self, host: str, port: int, caller: str) -> None:
-        replay = self._seam.mode == "replay"
+        place = self._ledger.place()
+        replay = self._seam.mode == "replay" or (place is not None and place.scope.source is not None)
         did = "was stopped connecting" if replay else "connected"
         self._tell(
             "unhooked-model-traffic",

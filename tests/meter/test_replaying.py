@@ -13,7 +13,7 @@ import pytest
 from metering import Result, Tape, chat, metering, run_task
 from model_server import ModelServer
 
-from pytest_fanout.records import Exchange, MeasureRules
+from pytest_fanout.records import Caps, Exchange, MeasureRules
 
 
 def record(agent: Any, **settings: Any) -> Result:
@@ -71,6 +71,17 @@ def test_replay_equals_recording(agent: Any, model: ModelServer) -> None:
     assert same[0] == same[1]
     assert replayed.slugs == []
     assert (replayed.trace.misses, replayed.trace.spent_calls, recorded.trace.spent_calls) == (0, 0, 4)
+
+
+def test_parallel_calls_stay_parallel(model: ModelServer) -> None:
+    """Calls that an agent makes at once are in flight at once in replay too, so that the cap on them holds there."""
+    recorded = record(lambda: parallel_agent(model.base_url))
+    tape = Tape(recorded.trace.exchanges)
+    with metering("replay") as meter:
+        capped = run_task(meter, lambda: parallel_agent(model.base_url), source=tape, caps=Caps(parallel_calls=3))
+
+    assert recorded.trace.capped is None
+    assert capped.trace.capped == "parallel_calls"
 
 
 def test_miss_is_not_retried(model: ModelServer) -> None:
