@@ -69,7 +69,9 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
         return _anchors_between(repo, base_rev, str(head.rev), settings, agent)
 
     grounds = Grounds(run, budget, new, spent, today, now, between)
-    agents = sorted({*run.agents, *head_tree.anchors, *base_tree.anchors})
+    # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
+    measured = {task.agent for task in run.tasks}
+    agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})
     results = []
     for agent in agents:
         mine = [problem for problem in broken if problem.agent == agent]
@@ -81,6 +83,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
         results.append(result)
     known = {result.agent for result in results}
     problems += [problem for problem in broken if problem.agent not in known]
+    problems += [problem for problem in run.problems if problem.agent is not None and problem.agent not in known]
     if base.rev is None:
         # without a base nothing is within budget, whatever the numbers beside HEAD's own anchor look like
         results = [replace(result, verdict=worst((result.verdict, "no-base"))) for result in results]

@@ -244,8 +244,8 @@ def refused_runs() -> list[tuple[str, Run, dict[str, Any], str]]:
             "ci",
             run,
             {"ci": True},
-            "a run is not accepted in CI: a build must not approve itself\n  mend: run `fanout-baseline accept` on your "
-            f"machine, with the report that CI kept{SEE}accept-in-ci",
+            "a run is not accepted in CI: a build must not approve itself\n  mend: run `fanout-baseline accept` on "
+            f"your machine, with the report that CI kept{SEE}accept-in-ci",
         ),
         (
             "shard",
@@ -263,8 +263,8 @@ def refused_runs() -> list[tuple[str, Run, dict[str, Any], str]]:
             "stale",
             with_trials(run, "t03", status="stale"),
             {},
-            "support cannot be accepted, its verdict is stale: support: the requests of t03 differ from the recordings; "
-            f"mend: pytest --fanout-budget --fanout-mode=record{AGAIN}{SEE}not-measured",
+            "support cannot be accepted, its verdict is stale: support: the requests of t03 differ from the "
+            f"recordings; mend: pytest --fanout-budget --fanout-mode=record{AGAIN}{SEE}not-measured",
         ),
         (
             "incomplete",
@@ -450,7 +450,7 @@ accept(run, repo, find_settings(folder), reason="The planner now verifies its ci
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
 def test_killed_on_the_way_nothing_is_allowed_and_the_same_command_mends_it(world: World, stop: int) -> None:
-    """kill -9 before each of the three files: the old anchor is whole, committed it is still red, and accept repeats."""
+    """kill -9 before each of the three files: the old anchor is whole, the gate still red, and accept repeats."""
     import pickle
 
     old = (world.folder / "baselines/support.json").read_bytes()

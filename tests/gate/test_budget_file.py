@@ -159,8 +159,8 @@ KNOWN_METRICS = (
         ),
         (
             "schema = 1\n[agents.Research.caps]\nfanout = 1\n",
-            "b.toml: [agents.Research]: 'Research' cannot name an agent class: lower-case letters, digits, '.', '_' and "
-            "'-', at most 64 characters, and none of approvals, budget, default, fleet\n"
+            "b.toml: [agents.Research]: 'Research' cannot name an agent class: lower-case letters, digits, '.', '_' "
+            "and '-', at most 64 characters, and none of approvals, budget, default, fleet\n"
             f"  mend: rename the agent class\n{SEE}bad-agent-name",
         ),
         (

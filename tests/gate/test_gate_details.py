@@ -12,7 +12,7 @@ from gate_world import NOW, TODAY, TWENTY, World, git, make_run, slugs, started,
 
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.gate import committed_budget, evaluate, read_anchors, read_sites
-from pytest_fanout.records import Base, Change, Head, Verdict
+from pytest_fanout.records import Base, Change, Head, Problem, Verdict
 from pytest_fanout.store.git import Repository
 
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
@@ -582,3 +582,20 @@ def test_anchors_and_sites_are_read_from_a_commit(world: World) -> None:
     assert list(read_anchors(repo, rev, world.settings)) == ["support"]
     assert read_sites(repo, rev, world.settings, "support") is None
     assert isinstance(repo, Repository)
+
+
+def test_a_trial_of_a_class_that_nobody_lists_is_judged(world: World) -> None:
+    """Whatever the run says of its classes: what was measured does not vanish."""
+    run = make_run()
+    run = replace(run, tasks=(*run.tasks, trial("ghost", "t01", 1, 3)))
+
+    found = world.judge(run)
+
+    assert {result.agent: result.verdict for result in found.classes} == {"ghost": "no-baseline", "support": "pass"}
+
+
+def test_a_problem_of_a_class_that_is_not_judged_still_counts(world: World) -> None:
+    """A partial run that left the class out, or a class that nobody lists."""
+    run = make_run(problems=(Problem("hook-failed", "x", "invalid", "ghost"),))
+
+    assert world.judge(run).verdict == "invalid"

@@ -114,8 +114,8 @@ def test_a_report_of_another_commit(world: World) -> None:
         check(world, run)
 
     assert str(caught.value) == (
-        f"the report is of commit {measured[:12]}, and HEAD is {now[:12]}\n  mend: run `pytest --fanout-budget` on this "
-        f"commit, or check out the one that was measured{SEE}report-of-another-commit"
+        f"the report is of commit {measured[:12]}, and HEAD is {now[:12]}\n  mend: run `pytest --fanout-budget` on "
+        f"this commit, or check out the one that was measured{SEE}report-of-another-commit"
     )
 
 
@@ -166,9 +166,7 @@ def test_a_report_of_other_inputs(world: World) -> None:
 
 def test_without_inputs_a_report_proves_nothing(world: World) -> None:
     """A report that names no inputs is of another tree."""
-    with pytest.raises(
-        FanoutError, match="the report was made with other inputs: budget.toml, the eval set of support"
-    ):
+    with pytest.raises(FanoutError, match=r"made with other inputs: budget\.toml, the eval set of support"):
         check(world, replace(reported(world, make_run()), inputs={}))
 
 
