@@ -75,10 +75,15 @@ def test_replay_equals_recording(agent: Any, model: ModelServer) -> None:
 
 def test_parallel_calls_stay_parallel(model: ModelServer) -> None:
     """Calls that an agent makes at once are in flight at once in replay too, so that the cap on them holds there."""
-    recorded = record(lambda: parallel_agent(model.base_url))
+
+    async def agent() -> None:
+        async with httpx2.AsyncClient(base_url=model.base_url) as client:
+            await asyncio.gather(*(client.post("/v1/chat/completions", json=chat(str(n))) for n in range(4)))
+
+    recorded = record(agent)
     tape = Tape(recorded.trace.exchanges)
     with metering("replay") as meter:
-        capped = run_task(meter, lambda: parallel_agent(model.base_url), source=tape, caps=Caps(parallel_calls=3))
+        capped = run_task(meter, agent, source=tape, caps=Caps(parallel_calls=3))
 
     assert recorded.trace.capped is None
     assert capped.trace.capped == "parallel_calls"
