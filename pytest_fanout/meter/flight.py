@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.reader import Reader
     from pytest_fanout.meter.task import TaskScope
     from pytest_fanout.records import Replayed
+    from pytest_fanout.wire.quick import Cost
 
 RawHeaders = list[tuple[bytes, bytes]]
 _CODING = frozenset({b"content-type", b"content-encoding"})
@@ -136,6 +137,13 @@ class Flight:
 
     def cost(self) -> tuple[int, int, bool]:
         """(tokens, client tool calls asked for, whether a model was reached), as far as the answer says."""
+        quick = self._quick()
+        if quick is not None:
+            if self.outcome == "closed_early":
+                self.outcome = "complete"  # clients stop at the end mark, before the end of the stream
+            self.failed = self.outcome == "error"
+            self.broke = self.failed
+            return quick.tokens, quick.tool_calls, True
         attempt = self._read()
         redirect = self.status is not None and 300 <= self.status < 400
         if attempt is None or redirect or self.role == "refused":
@@ -149,6 +157,15 @@ class Flight:
         self.broke = self.failed and reached
         tokens = (attempt.input_tokens or 0) + (attempt.output_tokens or 0)
         return tokens, len(attempt.tool_calls), reached
+
+    def _quick(self) -> Cost | None:
+        """The cost of a plain answer, without all that only the final record needs."""
+        if self.status != 200 or self.role != "model" or self.replayed is not None:
+            return None
+        if any(name.lower() == b"content-encoding" for name, _ in self.response_headers):
+            return None
+        chunks = self.chunks
+        return self.reader.quick_cost(self.method, self.url, chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     def _read(self) -> Attempt | None:
         if self.replayed is not None:
