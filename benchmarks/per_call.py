@@ -27,15 +27,13 @@ from pytest_fanout.records import Caps, MeasureRules
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """A live meter with one task open, without caps that a long block could reach."""
-    unbounded = Caps(
-        fanout=None, attempts=None, tokens=None, tool_calls=None, parallel_calls=None, spawn_depth=None,
-        wall_seconds=None, identical_errors=None,
-    )  # fmt: skip
+    """A live meter with one task open; every cap is on, so that it is checked, and too high to be reached."""
+    high = 1 << 40
+    unreached = Caps(fanout=high, attempts=high, tokens=high, tool_calls=high, wall_seconds=900)
     meter = Meter(mode="live", measure=MeasureRules(seal_keys=False), hosts=())
     meter.start()
     try:
-        scope = meter.open_task("bench", "block", 1, unbounded)
+        scope = meter.open_task("bench", "block", 1, unreached)
         try:
             yield
         finally:

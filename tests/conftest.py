@@ -29,3 +29,28 @@ def project(tmp_path: Path, model: ModelServer) -> Project:
     made.lay_out()
     made.commit("a shop with an agent")
     return made
+
+
+@pytest.fixture(scope="session")
+def _accepted_once(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    with ModelServer() as server:
+        made = Project(tmp_path_factory.mktemp("accepted") / "shop", server.base_url)
+        made.lay_out()
+        made.commit("a shop with an agent")
+        made.record_and_accept()
+    return made
+
+
+@pytest.fixture
+def accepted(_accepted_once: Project, tmp_path: Path, model: ModelServer) -> Project:
+    """That project with every trial recorded and its anchor accepted and committed on main."""
+    return _accepted_once.copy_to(tmp_path / "shop", model.base_url)
+
+
+@pytest.fixture
+def gated(accepted: Project) -> Project:
+    """The accepted project on a branch with one commit that touches nothing."""
+    accepted.git("switch", "-q", "-c", "work")
+    accepted.write("notes.txt", "a change that touches nothing")
+    accepted.commit("notes")
+    return accepted

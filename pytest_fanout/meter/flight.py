@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
 
@@ -14,14 +14,24 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.reader import Reader
     from pytest_fanout.meter.task import TaskScope
     from pytest_fanout.records import Replayed
+    from pytest_fanout.wire.quick import Cost
 
 RawHeaders = list[tuple[bytes, bytes]]
+_CODING = frozenset({b"content-type", b"content-encoding"})
+
+
+class Outgoing(NamedTuple):
+    """How a request really goes out when its keys were dummies."""
+
+    headers: RawHeaders
+    url: str
 
 
 class Flight:
     """What is known of one request while it flies. Hot path: it keeps references and times, and decodes at the end.
 
-    ``reply`` is set when nothing may go out: the answer that the client gets instead.
+    ``reply`` is set when nothing may go out: the answer that the client gets instead. ``opened``: what to send in place
+    of the agent's headers and URL, whose keys are dummies.
     """
 
     __slots__ = (
@@ -41,6 +51,7 @@ class Flight:
         "layer",
         "live_input",
         "method",
+        "opened",
         "outcome",
         "reader",
         "replayed",
@@ -82,6 +93,7 @@ class Flight:
         self.failed = False
         self.broke = False
         self.live_input = False
+        self.opened: Outgoing | None = None
         self.reply: HttpAnswer | None = None
         self.replayed: Replayed | None = None
         self.status: int | None = None
@@ -125,6 +137,13 @@ class Flight:
 
     def cost(self) -> tuple[int, int, bool]:
         """(tokens, client tool calls asked for, whether a model was reached), as far as the answer says."""
+        quick = self._quick()
+        if quick is not None:
+            if self.outcome == "closed_early":
+                self.outcome = "complete"  # clients stop at the end mark, before the end of the stream
+            self.failed = self.outcome == "error"
+            self.broke = self.failed
+            return quick.tokens, quick.tool_calls, True
         attempt = self._read()
         redirect = self.status is not None and 300 <= self.status < 400
         if attempt is None or redirect or self.role == "refused":
@@ -139,12 +158,23 @@ class Flight:
         tokens = (attempt.input_tokens or 0) + (attempt.output_tokens or 0)
         return tokens, len(attempt.tool_calls), reached
 
+    def _quick(self) -> Cost | None:
+        """The cost of a plain answer, without all that only the final record needs."""
+        if self.status != 200 or self.role != "model" or self.replayed is not None:
+            return None
+        if any(name.lower() == b"content-encoding" for name, _ in self.response_headers):
+            return None
+        chunks = self.chunks
+        return self.reader.quick_cost(self.method, self.url, chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
     def _read(self) -> Attempt | None:
         if self.replayed is not None:
             answer = self.replayed.answer
             status, headers, body = answer.status, answer.headers, answer.body
         else:
-            status, headers, body = self.status, text_headers(self.response_headers), b"".join(self.chunks)
+            # How to decode the body is all that the quick look needs of the headers.
+            head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
+            status, headers, body = self.status, text_headers(head), b"".join(self.chunks)
         return self.reader.read_parts(self.method, self.url, b"", status, headers, body)
 
     def request(self) -> HttpRequest:

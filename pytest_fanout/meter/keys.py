@@ -17,6 +17,7 @@ from pytest_fanout.records import HttpAnswer, HttpRequest
 from pytest_fanout.wire import hosts
 
 _MARK: Final = "fanout-sealed-"
+_MARK_BYTES: Final = _MARK.encode()
 _DUMMY: Final = re.compile(r"fanout-sealed-([A-Z0-9_]+)-[0-9a-f]{16}")
 _DUMMY_BYTES: Final = re.compile(rb"fanout-sealed-([A-Z0-9_]+)-[0-9a-f]{16}")
 #: Variables that get a dummy only in place of a key. A dummy where none was set would change what a client does:
@@ -97,8 +98,7 @@ class SealedKeys:
             None when the request holds no dummy; otherwise (headers, url, missing). ``missing`` names the variable
             when no key at all is there for the request. A dummy without a key beside one with a key is left out.
         """
-        mark = _MARK.encode()
-        if _MARK not in url and not any(mark in value for _, value in headers):
+        if _MARK not in url and _MARK_BYTES not in b"\n".join([value for _, value in headers]):
             return None
         missing: str | None = None
         found = False
@@ -144,7 +144,7 @@ class SealedKeys:
     def _clean_bytes(self, data: bytes) -> bytes:
         for real, name in self._kept_as.items():
             data = data.replace(real.encode(), name.encode())
-        return _DUMMY_BYTES.sub(_MARK.encode() + rb"\1", data) if _MARK.encode() in data else data
+        return _DUMMY_BYTES.sub(_MARK_BYTES + rb"\1", data) if _MARK_BYTES in data else data
 
 
 def is_loopback(host: str) -> bool:

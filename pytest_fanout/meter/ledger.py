@@ -39,20 +39,35 @@ class Place(NamedTuple):
 
 
 _PLACE: ContextVar[Place | None] = ContextVar("pytest_fanout_place", default=None)
-#: True while a hook of ours hands a request on: layers below must neither count it again nor be taken for a bypass.
-INSIDE: ContextVar[bool] = ContextVar("pytest_fanout_inside", default=False)
+
+
+class Outer(NamedTuple):
+    """A request that a hook of ours is handing on: layers below must neither count it again nor be taken for a bypass.
+
+    Below a transport there may be a whole application (ASGI, WSGI): what *it* sends is another request.
+    """
+
+    method: str
+    path: str
+    body: bytes
+    host: str
+    port: int
+    counted: bool
+
+
+INSIDE: ContextVar[Outer | None] = ContextVar("pytest_fanout_inside", default=None)
 
 
 class _Thread(threading.local):
     place: Place | None = None
-    inside: bool = False
+    inside: Outer | None = None
 
 
 _THREAD = _Thread()
 
 
-def is_inside() -> bool:
-    """Whether this code runs below one of our hooks, in its own context or in a helper thread of it."""
+def outer_request() -> Outer | None:
+    """The request that this code runs below, in its own context or in a pool job of it."""
     return INSIDE.get() or _THREAD.inside
 
 
@@ -142,7 +157,7 @@ class Ledger:
         ledger = self
 
         def started(thread: threading.Thread) -> None:
-            place, inside, run, own = ledger.place(), is_inside(), thread.run, vars(thread).get("run")
+            place, run, own = ledger.place(), thread.run, vars(thread).get("run")
 
             def carried() -> None:
                 # The thread's own ``run`` is put back first: ours is only for this hand-over.
@@ -155,7 +170,6 @@ class Ledger:
                     _THREAD.place = place
                 elif ledger.setup_depth:
                     ledger.elders.add(get_ident())  # a worker made by a fixture is older than the test's calls
-                _THREAD.inside = inside
                 run()
 
             thread.run = carried  # type: ignore[method-assign]
@@ -165,7 +179,7 @@ class Ledger:
 
     def carry(self, function: Any) -> Any:
         """``function``, to be run later on some thread, with the owner of the code that asks for it."""
-        place, inside = self.place(), is_inside()
+        place, inside = self.place(), outer_request()
 
         def carried(*args: Any, **kwargs: Any) -> Any:
             before = _THREAD.place, _THREAD.inside

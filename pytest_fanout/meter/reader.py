@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pytest_fanout import wire
 from pytest_fanout.records import Attempt, Endpoint, HttpAnswer, HttpRequest
+from pytest_fanout.wire.quick import Cost, quick_cost
 
 #: Kinds that are fanout.
 COUNTED = frozenset({"generate", "compact"})
@@ -29,6 +30,11 @@ class Reader:
         """Whether some codec reads the answers of this endpoint."""
         endpoint, codec = self._find(method, url)
         return codec is not None or wire.is_readable(endpoint)
+
+    def quick_cost(self, method: str, url: str, body: bytes) -> Cost | None:
+        """What a plain 200 answer cost, or None where it takes ``read_parts`` to tell."""
+        endpoint, codec = self._find(method, url)
+        return quick_cost(endpoint.api, body) if codec is None and endpoint.kind == "generate" else None
 
     def read(self, request: HttpRequest, answer: HttpAnswer) -> Attempt | None:
         return self.read_parts(request.method, request.url, request.body, answer.status, answer.headers, answer.body)
@@ -89,6 +95,14 @@ def peer_of(url: str) -> tuple[str, int]:
         return (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme, 0)
     except ValueError:
         return "", 0
+
+
+def path_of(url: str) -> str:
+    """Path of a URL; "" for what is none."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
 
 
 def host_port(url: str) -> str:

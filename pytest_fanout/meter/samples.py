@@ -114,7 +114,8 @@ class _Sorting:
         request, status = exchange.request, exchange.answer.status
         if exchange.role == "refused" or (status is not None and 300 <= status < 400):
             return  # never sent, or the next hop is the request
-        kind = reader.classify(request.method, request.url).kind
+        method = "WS" if status == 101 else request.method  # an upgraded GET is a channel
+        kind = reader.classify(method, request.url).kind
         name = f"{request.method} {request.url.partition('?')[0]}"
         if kind in COUNTED:
             attempt = reader.read(request, exchange.answer)
@@ -124,7 +125,7 @@ class _Sorting:
                 return
         if kind in _UNOBSERVABLE:
             self.unobservable.append(f"{name} ({kind})")
-        elif kind == "other" and wire.is_unclassified(request.method, request.url, self.model_hosts):
+        elif kind == "other" and wire.is_unclassified(method, request.url, self.model_hosts):
             self.unclassified.append(name)
         else:
             self.other += 1

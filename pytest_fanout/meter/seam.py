@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pytest_fanout import wire
-from pytest_fanout.meter.flight import Flight, RawHeaders
+from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
-from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger
-from pytest_fanout.meter.reader import COUNTED, Reader, peer_of
+from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, outer_request
+from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
 from pytest_fanout.wire import hosts
@@ -30,13 +30,8 @@ class Target(NamedTuple):
     way: str  # normal, ignore, passthrough, live_input
     host: str
     port: int
-
-
-class Outgoing(NamedTuple):
-    """How a request really goes out when its keys were dummies."""
-
-    headers: RawHeaders
-    url: str
+    name: str  # host:port
+    path: str
 
 
 class Seam:
@@ -64,19 +59,31 @@ class Seam:
 
     # --- the hooks ask -----------------------------------------------------------------------------------------
 
-    def begin(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight | None:
-        """Book a request before it is sent.
+    def outer(self, method: str, url: str, body: bytes) -> Outer | None:
+        """What to set as INSIDE while this request is handed on; None: a layer above has booked it already."""
+        target = self._targets.get((method, url)) or self._look(method, url)
+        above = outer_request()
+        if above is not None and (above.counted or not target.counted):
+            same = (above.method, above.body) == (method, body)
+            if same and (body or above.path == target.path):
+                return None
+        return Outer(method, target.path, body, target.host, target.port, target.counted)
+
+    def begin(
+        self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes, *, local: bool = False
+    ) -> Flight | None:
+        """Book a request before it is sent. ``local``: it goes to code of this process, not to a network.
 
         Returns:
             None: it is none of ours, let it pass. A flight with ``reply`` or ``replayed``: answer with that.
-            Any other flight: send it (see ``open_request``) and tell the flight what comes back.
+            Any other flight: send it (``flight.opened`` says how) and tell the flight what comes back.
 
         Raises:
             TaskStopped: a cap of its task is reached.
         """
         target = self._targets.get((method, url)) or self._look(method, url)
-        if target.way == "passthrough":
-            return None
+        if target.way == "passthrough" or (local and target.role != "model"):
+            return None  # local code runs in every mode; what it sends itself is booked by itself
         place = self.ledger.place()
         if target.way == "ignore":
             return self._replied(self._flight(None, AGENT, layer, method, url, headers, body), 204, b"")
@@ -97,13 +104,6 @@ class Seam:
         elif scope.source is not None or self.mode == "replay":
             return self._from_source(scope, flight)
         return self._live(flight, target)
-
-    def open_request(self, flight: Flight) -> Outgoing | None:
-        """Headers and URL to send instead of the agent's, when those hold dummy keys."""
-        opened = self.keys.open_request(flight.headers, flight.url) if self.keys.is_sealed else None
-        if opened is None or opened[2] is not None:
-            return None
-        return Outgoing(opened[0], opened[1])
 
     def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
         """Add a problem of the run once."""
@@ -135,6 +135,8 @@ class Seam:
         scope = flight.scope
         opened = self.keys.open_request(flight.headers, flight.url) if self.keys.is_sealed else None
         missing = opened[2] if opened is not None else None
+        if opened is not None and missing is None:
+            flight.opened = Outgoing(opened[0], opened[1])
         if missing is not None and target.role == "model" and not is_loopback(target.host):
             text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
             (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
@@ -208,10 +210,9 @@ class Seam:
         return Flight(scope, bucket, layer, method, url, headers, body, self.reader, self.keys)
 
     def _remember(self, scope: TaskScope, target: Target) -> None:
-        peer = (target.host, target.port)
-        if peer not in self.peers:
-            self.peers.add(peer)
-        scope.hosts.add(f"{target.host}:{target.port}")
+        if target.name not in scope.hosts:
+            scope.hosts.add(target.name)
+            self.peers.add((target.host, target.port))
 
     def _look(self, method: str, url: str) -> Target:
         kind = self.reader.classify(method, url).kind
@@ -226,7 +227,9 @@ class Seam:
                 if matches_host(host, port, getattr(self.rules, name)):
                     way = "live_input" if name == "live_inputs" else name
                     break
-        target = Target("model" if is_model else "tool", kind in COUNTED, way, host, port)
+        target = Target(
+            "model" if is_model else "tool", kind in COUNTED, way, host, port, f"{host}:{port}", path_of(url)
+        )
         if len(self._targets) >= _CACHE_SIZE:
             self._targets.clear()
         self._targets[method, url] = target

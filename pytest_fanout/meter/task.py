@@ -170,7 +170,7 @@ class TaskScope:
         warnings: list[tuple[str, float]] = []
         with self.lock:
             if self.capped is None and flight.counted:
-                used = self._used.setdefault(flight.bucket, _Counters())
+                used = self._used.get(flight.bucket) or self._used.setdefault(flight.bucket, _Counters())
                 again = self._is_retry(flight)
                 full = self._full(flight, used, again)
                 if full is not None:
@@ -223,25 +223,26 @@ class TaskScope:
     def _full(self, flight: Flight, used: _Counters, again: bool) -> str | None:
         caps = self.caps
         failures = self._failures.get(flight.bucket)
-        for name, full in (
-            ("fanout", not again and caps.fanout is not None and used.fanout >= caps.fanout),
-            ("attempts", caps.attempts is not None and used.attempts >= caps.attempts),
-            ("tokens", caps.tokens is not None and used.tokens >= caps.tokens),
-            ("tool_calls", caps.tool_calls is not None and used.tool_calls > caps.tool_calls),
-            ("parallel_calls", caps.parallel_calls is not None and used.in_flight >= caps.parallel_calls),
-        ):
-            if full:
-                return name
+        if caps.fanout is not None and used.fanout >= caps.fanout and not again:
+            return "fanout"
+        if caps.attempts is not None and used.attempts >= caps.attempts:
+            return "attempts"
+        if caps.tokens is not None and used.tokens >= caps.tokens:
+            return "tokens"
+        if caps.tool_calls is not None and used.tool_calls > caps.tool_calls:
+            return "tool_calls"
+        if caps.parallel_calls is not None and used.in_flight >= caps.parallel_calls:
+            return "parallel_calls"
         limit = caps.identical_errors
         if limit is None or failures is None or failures.count < limit:
             return None
         return "identical_errors" if failures.key == (flight.method, flight.url, flight.body) else None
 
     def _count_failure(self, flight: Flight) -> None:
-        failures = self._failures.setdefault(flight.bucket, _Failures())
         if not flight.failed:
-            failures.key, failures.count = None, 0
+            self._failures.pop(flight.bucket, None)
             return
+        failures = self._failures.setdefault(flight.bucket, _Failures())
         key = (flight.method, flight.url, flight.body)
         failures.count = failures.count + 1 if key == failures.key else 1
         failures.key = key

@@ -7,6 +7,7 @@ C and Rust stacks with sockets of their own are out of its sight.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import sysconfig
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from pytest_fanout.meter.keys import is_loopback
-from pytest_fanout.meter.ledger import Ledger, is_inside
+from pytest_fanout.meter.ledger import Ledger, outer_request
 from pytest_fanout.meter.seam import Seam
 from pytest_fanout.wire import hosts
 
@@ -22,6 +23,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _SITE = ("site-packages", "dist-packages")
 _NETWORK = frozenset({"socket.connect", "socket.getaddrinfo"})
+_INTERNET = frozenset({socket.AF_INET, socket.AF_INET6})
 _CHILDREN = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec"})
 _GATEWAY = "FANOUT_GATEWAY"  # in the environment of children that the gateway counts
 
@@ -80,11 +82,10 @@ class Tripwire:
         try:
             if event in _CHILDREN:
                 self._child(event, args)
-            elif not is_inside():
-                if event == "socket.getaddrinfo":
-                    self._looked_up(args)
-                else:
-                    self._connect(args)
+            elif event == "socket.getaddrinfo":
+                self._looked_up(args)
+            elif args[0].family in _INTERNET:
+                self._connect(args)
         finally:
             self._busy.now = False
 
@@ -100,7 +101,8 @@ class Tripwire:
     def _looked_up(self, args: tuple[Any, ...]) -> None:
         host, port = args[0], args[1]
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
-        if not isinstance(name, str) or is_loopback(name):
+        outer = outer_request()
+        if not isinstance(name, str) or is_loopback(name) or (outer is not None and outer.host == name.lower()):
             return
         number = {"https": 443, "http": 80}.get(port, 0) if isinstance(port, str) else port or 0
         if self._is_model(name.lower(), number):
@@ -108,21 +110,25 @@ class Tripwire:
 
     def _connect(self, args: tuple[Any, ...]) -> None:
         address = args[1]
-        if not isinstance(address, tuple) or len(address) < 2:
-            return  # a Unix socket
-        host, port = str(address[0]).lower(), int(address[1])
+        if not isinstance(address, tuple) or len(address) < 2 or not isinstance(address[1], int):
+            return  # the call itself will fail
+        host, port = str(address[0]).lower(), address[1]
+        outer = outer_request()
+        if outer is not None and outer.port == port:
+            return  # the connection of a request that a hook has booked
         if self._is_model(host, port):
             self._bypass(host, port, _caller())
         elif not is_loopback(host) and port in self._names:
             # The name was looked up outside every hook, and now somebody connects outside every hook.
             name, _ = self._names.pop(port)
             self._bypass(name, port, _caller())
-        else:
+        elif outer is None:  # below a hook it is a proxy
             text = f"{_caller()} connected to {host}:{port} outside every counting hook"
             self._notice("unhooked-peer", (host, port), text)
 
     def _bypass(self, host: str, port: int, caller: str) -> None:
-        replay = self._seam.mode == "replay"
+        place = self._ledger.place()
+        replay = self._seam.mode == "replay" or (place is not None and place.scope.source is not None)
         did = "was stopped connecting" if replay else "connected"
         self._tell(
             "unhooked-model-traffic",

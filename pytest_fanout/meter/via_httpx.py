@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pytest_fanout.meter.flight import Flight
-from pytest_fanout.meter.ledger import INSIDE, is_inside
+from pytest_fanout.meter.ledger import INSIDE
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 
@@ -87,25 +87,31 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     layer = module.__name__
     tee = _sync_tee(module)
     build = _sync_playback(module, original)
+    in_process = _in_process(module)
 
     @functools.wraps(original)
     def send(client: Any, request: Any) -> Any:
-        if not seam.active or is_inside():
+        if not seam.active:
             return original(client, request)
         if seam.probe is not None:
             seam.probe.append(layer)
             return original(client, request)
         sendable = isinstance(request.stream, module.SyncByteStream)
         body = request.read() if sendable else b""
-        flight = seam.begin(layer, request.method, str(request.url), request.headers.raw, body)
-        token = INSIDE.set(True)
+        url = str(request.url)
+        outer = seam.outer(request.method, url, body)
+        if outer is None:
+            return original(client, request)
+        local = isinstance(client._transport_for_url(request.url), in_process)
+        flight = seam.begin(layer, request.method, url, request.headers.raw, body, local=local)
+        token = INSIDE.set(outer)
         try:
             if flight is None:
                 return original(client, request)
             playback = playback_of(flight)
             if playback is not None:
                 return build(client, request, playback)
-            outgoing = _outgoing(module, seam, flight, request)
+            outgoing = request if flight.opened is None else _outgoing(module, flight, request)
             response = original(client, outgoing)
         except BaseException as error:
             if flight is not None:
@@ -123,25 +129,31 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     layer = module.__name__
     tee = _async_tee(module)
     build = _async_playback(module, original)
+    in_process = _in_process(module)
 
     @functools.wraps(original)
     async def send(client: Any, request: Any) -> Any:
-        if not seam.active or is_inside():
+        if not seam.active:
             return await original(client, request)
         if seam.probe is not None:
             seam.probe.append(layer)
             return await original(client, request)
         sendable = isinstance(request.stream, module.AsyncByteStream)
         body = await request.aread() if sendable else b""
-        flight = seam.begin(layer, request.method, str(request.url), request.headers.raw, body)
-        token = INSIDE.set(True)
+        url = str(request.url)
+        outer = seam.outer(request.method, url, body)
+        if outer is None:
+            return await original(client, request)
+        local = isinstance(client._transport_for_url(request.url), in_process)
+        flight = seam.begin(layer, request.method, url, request.headers.raw, body, local=local)
+        token = INSIDE.set(outer)
         try:
             if flight is None:
                 return await original(client, request)
             playback = playback_of(flight)
             if playback is not None:
                 return await build(client, request, playback)
-            outgoing = _outgoing(module, seam, flight, request)
+            outgoing = request if flight.opened is None else _outgoing(module, flight, request)
             response = await original(client, outgoing)
         except BaseException as error:
             if flight is not None:
@@ -155,9 +167,23 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     return send
 
 
-def _outgoing(module: ModuleType, seam: Seam, flight: Flight, request: Any) -> Any:
-    """The request to send: the agent's own, or a twin with the real keys that the agent never sees."""
-    opened = seam.open_request(flight)
+def _in_process(module: ModuleType) -> tuple[type, ...]:
+    """Transports that call code of this process instead of a network."""
+    return (module.MockTransport, module.WSGITransport, module.ASGITransport, _TestClientTransport)
+
+
+class _OfTestClient(type):
+    def __instancecheck__(cls, transport: object) -> bool:
+        return type(transport).__module__ == "starlette.testclient"
+
+
+class _TestClientTransport(metaclass=_OfTestClient):
+    """Stands for the private transport of Starlette's and FastAPI's test client, without importing them."""
+
+
+def _outgoing(module: ModuleType, flight: Flight, request: Any) -> Any:
+    """A twin of the agent's request with the real keys, which the agent never sees."""
+    opened = flight.opened
     if opened is None:
         return request
     twin = request.__class__.__new__(request.__class__)

@@ -84,14 +84,12 @@ def digest(document: Any) -> str:
     return "sha256:" + hashlib.sha256(canonical(document)).hexdigest()
 
 
-class BadJson(ValueError):
-    """What ``parse_json`` found: the slug of the fault, what it is, and its line from 1 (None: not known)."""
+class BadJson(IntegrityError):
+    """What ``parse_json`` found, before a file is known; ``line`` counts from 1 (None: not known)."""
 
     def __init__(self, slug: str, what: str, line: int | None) -> None:
-        self.slug = slug
-        self.what = what
         self.line = line
-        super().__init__(what)
+        super().__init__(slug, what)
 
 
 def parse_json(data: str | bytes) -> Any:
@@ -134,8 +132,6 @@ def parse_json(data: str | bytes) -> Any:
         raise BadJson("bad-json", f"is not valid JSON: {error.msg}", error.lineno) from None
     except RecursionError:
         raise BadJson("bad-json", "is nested too deeply", None) from None
-    except BadJson:
-        raise
     except ValueError:  # int() refuses more than 4300 digits
         raise BadJson("bad-json", "holds a number with too many digits", None) from None
 

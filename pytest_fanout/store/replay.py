@@ -11,14 +11,12 @@ import hashlib
 import threading
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pytest_fanout.records import HttpAnswer, HttpRequest, Recording, Replayed, StaleNote
+from pytest_fanout.records import HttpRequest, Recording, Replayed, StaleNote
 from pytest_fanout.store import bodies
 from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile
 from pytest_fanout.wire.changes import describe_changes
-
-_RETRIED = frozenset({408, 409, 425, 429})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,6 @@ class ReplaySource:
         recording: as the store gives it, or None when the trial has none: then every request is a miss.
         volatile: what matching ignores: the entries of budget.toml ``[measure]``, or as ``compile_volatile`` read them.
         task_label: how notes call the trial, e.g. ``support::refund::t1``.
-        keep_pauses: leave recorded ``retry-after`` headers alone (replay at recorded speed).
 
     Raises:
         ConfigError: an entry of ``volatile`` that cannot be read.
@@ -50,8 +47,6 @@ class ReplaySource:
         recording: Recording | None,
         volatile: Volatile | Sequence[str] = (),
         task_label: str = "",
-        *,
-        keep_pauses: bool = False,
     ) -> None:
         self.task_label = task_label
         self.other_hosts: set[str] = set()  # asked, but recorded under another host: a notice, no more
@@ -60,7 +55,6 @@ class ReplaySource:
         if not isinstance(volatile, Volatile):
             volatile = compile_volatile(volatile, "budget.toml: [measure] volatile")
         self._volatile = volatile
-        self._keep_pauses = keep_pauses
         self._lock = threading.Lock()
         self._used = [False] * len(self._exchanges)
         self._served = 0
@@ -94,8 +88,7 @@ class ReplaySource:
             host = bodies.host_of(request.url)
             if host != bodies.host_of(exchange.request.url):
                 self.other_hosts.add(host)
-        answer = exchange.answer if self._keep_pauses else _without_pause(exchange.answer)
-        return Replayed(answer, exchange.started_ms)
+        return Replayed(exchange.answer, exchange.started_ms)
 
     @property
     def leftover(self) -> int:
@@ -180,14 +173,3 @@ def _endpoint(request: HttpRequest, role: str) -> tuple[str, str]:
 
 def _query(request: HttpRequest, role: str) -> str:
     return bodies.match_target(request.url, role).partition("?")[2]
-
-
-def _without_pause(answer: HttpAnswer) -> HttpAnswer:
-    """A failure that SDKs retry after a pause, with that pause cut to a millisecond: counts stay, waiting goes."""
-    if answer.status is None or not (answer.status in _RETRIED or answer.status >= 500):
-        return answer
-    headers = [(name, value) for name, value in answer.headers if name not in ("retry-after", "retry-after-ms")]
-    if len(headers) != len(answer.headers):
-        headers.append(("retry-after", "0"))
-    headers.append(("retry-after-ms", "1"))
-    return replace(answer, headers=tuple(headers))

@@ -98,7 +98,8 @@ class _Choice:
 
     def tool_calls(self) -> list[ToolCall]:
         tools = sorted(self.tools, key=lambda tool: tool.place)  # stable: equal places stay in order of arrival
-        tools += [self.legacy] if self.legacy else []
+        if self.legacy and not tools:  # some servers say the same call in both forms
+            tools = [self.legacy]
         return [ToolCall(tool.id, tool.name, "".join(tool.pieces)) for tool in tools]
 
 

@@ -46,12 +46,15 @@ def read_request(body: dict[str, Any]) -> Asked:
     given = objects(body.get("input"))
     instructions = string(body.get("instructions")) or ""
     spoken = leading_system(given)
+    # A prompt kept at the provider shows only its name here, which still tells one site from another.
+    kept = obj(body.get("prompt"))
+    named = " ".join(part for key in ("id", "version") if (part := string(kept.get(key))))
     stream = body.get("stream")
     results = [item.get("call_id") for item in given if str(item.get("type", "")).endswith("_output")]
     return Asked(
         model=string(body.get("model")),
         stream=stream if isinstance(stream, bool) else None,
-        system="\n".join(part for part in (instructions, spoken) if part),
+        system="\n".join(part for part in (named and f"stored prompt {named}", instructions, spoken) if part),
         tools=tuple(name for tool in objects(body.get("tools")) if (name := _tool_name(tool))),
         tool_results_in=tuple(string(result) or "" for result in results),
         parent_id=string(body.get("previous_response_id")),

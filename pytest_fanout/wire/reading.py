@@ -11,6 +11,9 @@ from pytest_fanout.wire.bodies import NOT_JSON, load_json
 from pytest_fanout.wire.shapes import MAX_COUNT
 from pytest_fanout.wire.sse import parse_sse
 
+#: First characters of data that can be JSON of use; the rest, such as plain words, is not tried.
+_OPENERS = ("{", "[", '"')
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -38,7 +41,7 @@ class Payload:
     def events(self) -> Iterator[tuple[str, str, Any]]:
         """(name, data, data as JSON or NOT_JSON) of each event, in order."""
         for event in parse_sse(self.data):
-            yield event.name, event.data, load_json(event.data) if event.data[:1] in ("{", "[", '"') else NOT_JSON
+            yield event.name, event.data, load_json(event.data) if event.data[:9].lstrip()[:1] in _OPENERS else NOT_JSON
 
 
 @dataclass(slots=True)

@@ -35,8 +35,6 @@ ALLOWED: dict[str, set[str]] = {
 #: The doors may name types of any room under TYPE_CHECKING, because nothing of that exists at run time.
 TYPES_ARE_FREE = {"plugin", "hookspecs", "__init__"}
 HTTP_LIBRARIES = {"httpx", "httpx2", "aiohttp", "requests", "urllib3", "botocore", "vcr", "openai", "anthropic"}
-#: Files that may be longer than 500 lines, and why.
-LONG_FILES = {"records.py": "one file for every noun: they are read side by side"}
 
 
 def modules() -> list[Path]:
@@ -185,7 +183,7 @@ def test_no_file_is_longer_than_500_lines(path: Path) -> None:
     """A file can be read in one sitting."""
     lines = len(path.read_text(encoding="utf-8").splitlines())
 
-    assert lines <= 500 or path.name in LONG_FILES
+    assert lines <= 500
 
 
 @pytest.mark.parametrize(

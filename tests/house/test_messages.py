@@ -41,8 +41,10 @@ def position_of_slug(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int | 
 
 
 def hands_on(function: ast.AST, takers: dict[str, int]) -> bool:
-    """Whether a function gives its own `slug` to something that shows it."""
+    """Whether a function gives its own `slug` to something that shows it, or shows its link itself."""
     for node in ast.walk(function):
+        if isinstance(node, ast.JoinedStr) and "messages.md#{slug}" in ast.unparse(node):
+            return True
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in takers:
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             if any(isinstance(value, ast.Name) and value.id == "slug" for value in given):
@@ -53,6 +55,11 @@ def hands_on(function: ast.AST, takers: dict[str, int]) -> bool:
 def slug_positions(trees: dict[Path, ast.Module]) -> dict[str, int]:
     """Callables that show a slug: errors, Problem, and each helper that hands its own `slug` on to one of them."""
     takers = dict.fromkeys(error_classes() | RECORDS, 0)
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            hint = ast.unparse(node.annotation) if isinstance(node, ast.arg) and node.annotation else ""
+            if isinstance(node, ast.arg) and re.fullmatch(r"Callable\[\[str, .*\], Problem\]", hint):
+                takers[node.arg] = 0
     helpers = {
         node.name: (node, position)
         for tree in trees.values()
@@ -124,6 +131,8 @@ def test_slugs_are_found_at_all() -> None:
         ("class A:\n    def note(self, slug): Problem(slug, '')\n    def f(self): self.note('mine')", {"mine"}),
         ("def deep(slug): return note(slug)\ndef note(slug): Problem(slug, '')\ndeep('far')", {"far"}),
         ("def note(slug): notes.append(slug)\nnote('not_shown')", set()),
+        ("def f(note: Callable[[str, str], Problem]): note('by-callback', '')", {"by-callback"}),
+        ("def f(n, slug): return f'see docs/messages.md#{slug}'\nf(1, 'in-a-body')", {"in-a-body"}),
         ("dict(slug='other')", set()),
     ],
 )

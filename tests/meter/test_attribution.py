@@ -279,6 +279,41 @@ def test_client_of_a_long_lived_loop(model: ModelServer) -> None:
     assert ([result.fanout for result in results], facts.late, facts.unattributed) == ([3, 3, 3], 0, 0)
 
 
+def test_runner_that_lives_in_one_asyncio_task(model: ModelServer) -> None:
+    """A13: a runner (anyio's is one) that awaits every test inside one long asyncio task gives each its own calls."""
+    loop = asyncio.new_event_loop()
+    jobs: asyncio.Queue[tuple[Any, asyncio.Future[None]] | None] = asyncio.Queue()
+    runner: list[asyncio.Task[None]] = []
+
+    async def serve() -> None:
+        while (job := await jobs.get()) is not None:
+            await job[0]
+            job[1].set_result(None)
+
+    async def agent() -> None:
+        await ask_async(model.base_url)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ask_async(model.base_url, "child"))
+        await asyncio.to_thread(ask, model.base_url, "thread")
+
+    def run() -> None:
+        if not runner:
+            runner.append(loop.create_task(serve()))  # made during the first task
+        done = loop.create_future()
+        jobs.put_nowait((agent(), done))
+        loop.run_until_complete(done)
+
+    with metering() as meter:
+        results = [run_task(meter, run, task=name) for name in "abc"]
+        facts = meter.finish()
+    jobs.put_nowait(None)
+    loop.run_until_complete(runner[0])
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+    assert ([result.fanout for result in results], facts.late, facts.unattributed) == ([3, 3, 3], 0, 0)
+
+
 def test_one_task_at_a_time() -> None:
     """A second task cannot open while one runs; the message names both."""
     from pytest_fanout.errors import UsageError

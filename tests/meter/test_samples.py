@@ -222,6 +222,7 @@ def test_what_nobody_can_count_is_named() -> None:
         sent(1, 0, 1, {}, url="https://api.openai.com/v1/brains"),
         sent(2, 0, 1, {}, url="https://api.anthropic.com/v1/sessions/s1/events"),
         sent(3, 0, 1, None),
+        sent(4, 0, 1, None, url="https://api.openai.com/v1/responses", method="GET", status=101),
     )
 
     assert [(problem.slug, problem.text, problem.verdict) for problem in got.problems] == [
@@ -233,8 +234,8 @@ def test_what_nobody_can_count_is_named() -> None:
         ),
         (
             "fanout-unobservable",
-            "POST https://api.anthropic.com/v1/sessions/s1/events (agent_run): the provider runs model calls of its own"
-            " there, out of sight",
+            "GET https://api.openai.com/v1/responses (channel), POST https://api.anthropic.com/v1/sessions/s1/events"
+            " (agent_run): the provider runs model calls of its own there, out of sight",
             "invalid",
         ),
         (

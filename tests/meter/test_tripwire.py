@@ -57,9 +57,10 @@ def test_raw_client_beside_a_counted_one(model: ModelServer) -> None:
     assert [(p.slug, p.text, p.verdict) for p in result.trace.problems] == [("unhooked-model-traffic", text, "invalid")]
 
 
-def test_replay_stops_the_connection(model: ModelServer) -> None:
-    """In replay a bypass does not reach the server: it is refused and named."""
-    with metering("replay", hosts=[f"localhost:{model.port}"]) as meter:
+@pytest.mark.parametrize("mode", ["replay", "record"])
+def test_replay_stops_the_connection(mode: str, model: ModelServer) -> None:
+    """A task that is replayed, in whatever mode, does not reach a server by a bypass: it is refused and named."""
+    with metering(mode, hosts=[f"localhost:{model.port}"]) as meter:
         result = run_task(meter, lambda: raw_call(model.base_url), source=Tape(()))
 
     assert model.log == []

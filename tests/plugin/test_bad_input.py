@@ -104,11 +104,10 @@ def test_budgets(project: Project, budget: str, needles: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     "victim", ["baselines/support.json", "baselines/approvals/*.json", "fixtures/recordings/support/task-1-*/t1*"]
 )
-def test_damaged_committed_files(project: Project, victim: str, damage: str) -> None:
+def test_damaged_committed_files(accepted: Project, victim: str, damage: str) -> None:
     """A malformed, truncated or conflict-marked file is `integrity`, named, and stays as it is."""
-    project.record_and_accept()
-    project.git("switch", "-q", "-c", "work")
-    path = sorted(project.root.glob(victim))[0]
+    accepted.git("switch", "-q", "-c", "work")
+    path = sorted(accepted.root.glob(victim))[0]
     data = path.read_bytes()
     damaged = {
         "truncated": data[: len(data) // 2],
@@ -116,8 +115,8 @@ def test_damaged_committed_files(project: Project, victim: str, damage: str) -> 
         "garbage": b"\xff\xfe not json",
     }[damage]
     path.write_bytes(damaged)
-    project.commit()
-    result = project.pytest()
+    accepted.commit()
+    result = accepted.pytest()
 
     assert (result.verdict, result.exit) == ("integrity", 1), result.text
     assert path.name.split("/")[-1][:20] in result.out
@@ -125,10 +124,9 @@ def test_damaged_committed_files(project: Project, victim: str, damage: str) -> 
     assert path.read_bytes() == damaged
 
 
-def test_no_git_program(project: Project, tmp_path: object) -> None:
+def test_no_git_program(accepted: Project, tmp_path: object) -> None:
     """Without git on the PATH the run says so and is no pass."""
-    project.record_and_accept()
-    result = project.pytest(PATH="/nonexistent")
+    result = accepted.pytest(PATH="/nonexistent")
 
     assert result.exit == 1
     assert result.verdict == "no-base"
@@ -160,11 +158,10 @@ def test_an_answer_that_nobody_gives(project: Project) -> None:
     assert not list(project.root.glob("fixtures/recordings/**/t*"))
 
 
-def test_full_disk_while_recording(project: Project) -> None:
+def test_full_disk_while_recording(accepted: Project) -> None:
     """When a recording cannot be written, the old one is whole and the run is not measured."""
-    project.record_and_accept()
-    before = {p: p.read_bytes() for p in project.root.glob("fixtures/recordings/**/t*")}
-    project.edit("shop.py", "Plan briefly.", "Plan at length, please, and in order. " * 40)
+    before = {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/**/t*")}
+    accepted.edit("shop.py", "Plan briefly.", "Plan at length, please, and in order. " * 40)
     code = (
         "import resource, signal, sys, pytest\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -172,12 +169,12 @@ def test_full_disk_while_recording(project: Project) -> None:
         "options = ['--fanout-budget', '--fanout-mode=record', '--fanout-trials=1']\n"
         "sys.exit(pytest.main(['-p', 'no:cacheprovider', *options]))\n"
     )
-    result = project.run(sys.executable, "-c", code)
+    result = accepted.run(sys.executable, "-c", code)
 
     assert result.exit != 0
     assert "could not be written" in result.text
-    assert {p: p.read_bytes() for p in project.root.glob("fixtures/recordings/**/t*")} == before
-    assert not list(project.root.rglob("*.tmp"))
+    assert {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/**/t*")} == before
+    assert not list(accepted.root.rglob("*.tmp"))
 
 
 def test_kill_9_while_recording(project: Project, model: ModelServer) -> None:
@@ -201,16 +198,15 @@ def test_kill_9_while_recording(project: Project, model: ModelServer) -> None:
     assert statuses <= {"ok", "stale"}
 
 
-def test_a_killed_run_leaves_no_green_report(project: Project, model: ModelServer) -> None:
+def test_a_killed_run_leaves_no_green_report(accepted: Project, model: ModelServer) -> None:
     """A report of an earlier run is gone as soon as the next one starts."""
-    project.record_and_accept()
-    assert project.pytest().verdict == "pass"
-    project.edit("shop.py", "def answer(task):", "def answer(task):\n    os.kill(os.getpid(), 9)")
-    result = project.pytest()
+    assert accepted.pytest().verdict == "pass"
+    accepted.edit("shop.py", "def answer(task):", "def answer(task):\n    os.kill(os.getpid(), 9)")
+    result = accepted.pytest()
 
     assert result.exit != 0
     assert result.verdict == "invalid"
-    assert project.baseline("verify", "--report", "fanout-report.json").exit != 0
+    assert accepted.baseline("verify", "--report", "fanout-report.json").exit != 0
 
 
 def test_options_without_the_flag(project: Project) -> None:

@@ -117,7 +117,7 @@ def fanout(result: Result) -> dict[str, list[int]]:
 
 def test_calls_are_counted_wherever_the_client_was_built(project: Project, model: ModelServer) -> None:
     """A13: two calls are two, whichever fixture built the client: pytest-asyncio, anyio, asyncio.run."""
-    result = marked_tests(project).pytest("--fanout-mode=live", "--fanout-trials=1")
+    result = marked_tests(project).pytest("--fanout-mode=live", "--fanout-trials=1", PYTEST_ADDOPTS="")
 
     assert fanout(result) == {name: [2] for name in NAMES}
     assert result.report is not None
@@ -126,7 +126,7 @@ def test_calls_are_counted_wherever_the_client_was_built(project: Project, model
 
 def test_a_call_of_a_module_fixture_is_no_tasks(project: Project, model: ModelServer) -> None:
     """A13: what a module fixture calls is set-up, not the first task's: the server saw one call more."""
-    result = marked_tests(project).pytest("--fanout-mode=live", "--fanout-trials=1")
+    result = marked_tests(project).pytest("--fanout-mode=live", "--fanout-trials=1", PYTEST_ADDOPTS="")
 
     assert result.report is not None
     assert len(model.generated) == 2 * len(NAMES) + 1

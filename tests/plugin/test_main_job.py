@@ -47,42 +47,41 @@ def test_replay_reaches_no_server_and_gives_the_same_numbers(project: Project, m
     assert "GPU" in replayed.out
 
 
-def test_from_edit_to_approval(project: Project, model: ModelServer) -> None:
+def test_from_edit_to_approval(accepted: Project, model: ModelServer) -> None:
     """A prompt edit is stale; recorded anew it is regressed; accepted it is still red; committed it is approved."""
-    project.record_and_accept()
-    project.git("switch", "-q", "-c", "three-alternatives")
-    project.edit("shop.py", 'PLANNER = "Plan briefly."', 'PLANNER = "Consider three alternatives."')
-    project.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    project.commit("consider three alternatives")
+    accepted.git("switch", "-q", "-c", "three-alternatives")
+    accepted.edit("shop.py", 'PLANNER = "Plan briefly."', 'PLANNER = "Consider three alternatives."')
+    accepted.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
+    accepted.commit("consider three alternatives")
 
-    stale = project.pytest()
+    stale = accepted.pytest()
     assert (stale.verdict, stale.exit) == ("stale", 1)
     assert "task-1" in stale.out
     assert "Consider three alternatives." in stale.out
     assert "--fanout-mode=record" in stale.out
 
-    red = project.pytest("--fanout-mode=record")
+    red = accepted.pytest("--fanout-mode=record")
     # task n: 1 + n calls became 1 + 3n; p95 of three tasks is the largest: 4 -> 10
     metric = next(m for m in red.agent["metrics"] if m["name"] == "fanout.p95")
     assert (red.verdict, red.exit, metric["base"], metric["run"], metric["over"]) == ("regressed", 1, 4, 10, True)
-    project.commit("new recordings")
-    assert project.pytest().verdict == "regressed"
+    accepted.commit("new recordings")
+    assert accepted.pytest().verdict == "regressed"
 
-    accepted = project.baseline("accept", "--reason", "three alternatives are worth their price", "--yes")
+    accepted = accepted.baseline("accept", "--reason", "three alternatives are worth their price", "--yes")
     assert accepted.exit == 0, accepted.text
-    uncommitted = project.pytest()
+    uncommitted = accepted.pytest()
     assert uncommitted.exit == 1
     assert uncommitted.report["outcome"] == "over"
 
-    project.commit("accept three alternatives")
-    approved = project.pytest()
+    accepted.commit("accept three alternatives")
+    approved = accepted.pytest()
     assert (approved.verdict, approved.exit) == ("approved", 0)
-    verify = project.baseline("verify", "--report", "fanout-report.json")
+    verify = accepted.baseline("verify", "--report", "fanout-report.json")
     assert verify.exit == 0, verify.text
 
-    project.git("switch", "-q", "main")
-    project.git("merge", "-q", "--no-ff", "three-alternatives")
-    assert project.pytest().verdict == "pass"
+    accepted.git("switch", "-q", "main")
+    accepted.git("merge", "-q", "--no-ff", "three-alternatives")
+    assert accepted.pytest().verdict == "pass"
 
 
 def test_xdist_gives_the_same_report(project: Project, model: ModelServer) -> None:
@@ -111,18 +110,17 @@ def test_recording_under_xdist_is_complete(project: Project, model: ModelServer)
     assert files == {"task-1": 2, "task-2": 2, "task-3": 2}
 
 
-def test_only_what_is_stale_is_recorded_anew(project: Project, model: ModelServer) -> None:
+def test_only_what_is_stale_is_recorded_anew(accepted: Project, model: ModelServer) -> None:
     """`record` runs the trials whose requests changed, and touches no other recording."""
-    project.record_and_accept()
-    before = {p: p.read_bytes() for p in project.root.glob("fixtures/recordings/support/*/t*")}
-    project.write_tasks(
+    before = {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/support/*/t*")}
+    accepted.write_tasks(
         {f"task-{n}": {"ask": f"question {n}" if n != 2 else "another question", "items": n} for n in (1, 2, 3)}
     )
     model.restart()
 
-    project.pytest("--fanout-mode=record")
+    accepted.pytest("--fanout-mode=record")
 
-    after = {p: p.read_bytes() for p in project.root.glob("fixtures/recordings/support/*/t*")}
+    after = {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/support/*/t*")}
     changed = {p.parent.name.rsplit("-", 1)[0] for p in before if before[p] != after.get(p)}
     assert changed == {"task-2"}
     assert len(model.generated) == 5 * 3

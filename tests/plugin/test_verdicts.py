@@ -10,16 +10,6 @@ from model_server import ModelServer
 from project import Project, Result
 
 
-@pytest.fixture
-def gated(project: Project) -> Project:
-    """A project whose main holds an accepted anchor; work goes on on a branch with one commit."""
-    project.record_and_accept()
-    project.git("switch", "-q", "-c", "work")
-    project.write("notes.txt", "a change that touches nothing")
-    project.commit("notes")
-    return project
-
-
 def triple(result: Result, project: Project) -> tuple[str, str, int, int]:
     """Verdict, outcome, pytest's exit, and the exit of `fanout-baseline verify` on the same commit."""
     verify = project.baseline("verify", "--report", "fanout-report.json")
@@ -238,8 +228,8 @@ def test_incomplete_when_stopped_early(gated: Project) -> None:
     """A12: `-x` after a failure is not a partial run: tasks are missing."""
     gated.edit(
         "shop.py",
-        "    with httpx.Client() as client:\n        said",
-        "    assert task['items'] != 1\n    with httpx.Client() as client:\n        said",
+        "def answer(task):\n",
+        "def answer(task):\n    assert task['items'] != 1\n",
     )
     gated.commit()
     result = gated.pytest("-x")
@@ -252,8 +242,8 @@ def test_incomplete_after_a_crashed_worker(gated: Project) -> None:
     before = (gated.root / "baselines/support.json").read_bytes()
     gated.edit(
         "shop.py",
-        "    with httpx.Client() as client:\n        said",
-        "    if task['items'] == 2:\n        os.kill(os.getpid(), 9)\n    with httpx.Client() as client:\n        said",
+        "def answer(task):\n",
+        "def answer(task):\n    if task['items'] == 2:\n        os.kill(os.getpid(), 9)\n",
     )
     gated.commit()
     result = gated.pytest("-n", "2")

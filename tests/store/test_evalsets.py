@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fanout.errors import ConfigError
@@ -328,6 +328,7 @@ def test_nothing_expected_always_holds() -> None:
     assert expectation_failure(None, object()) is None
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1), st.text())
 def test_a_reason_is_one_short_line(expect: str, answer: str) -> None:
     """Whatever a model answers, the reason stays one line of at most 200 characters."""

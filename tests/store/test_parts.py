@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fanout.store.parts import Packer, Unpacker
@@ -146,6 +146,7 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(values, max_size=5))
 def test_any_values_come_back_exactly(bodies: list[Any]) -> None:
     """Types and all: 1 stays 1, 1.0 stays 1.0, true stays true. What is written is JSON."""
@@ -156,6 +157,7 @@ def test_any_values_come_back_exactly(bodies: list[Any]) -> None:
     assert json.dumps(read, sort_keys=True) == json.dumps(bodies, sort_keys=True)
 
 
+@settings(deadline=None)
 @given(st.lists(values, max_size=5))
 def test_the_text_of_a_packed_value_is_that_of_the_value(bodies: list[Any]) -> None:
     """Put together from the texts of parts, it is the canonical text, byte for byte."""

@@ -90,6 +90,7 @@ def test_trials_are_listed_in_order_and_litter_is_not(store: RecordingStore) -> 
 
     assert store.trials("support", "refund") == (1, 2, 10)
     assert store.trials("support", "never") == ()
+    assert (store.most_trials("support"), store.most_trials("research")) == (10, 0)
 
 
 def test_a_removed_recording_is_gone_with_its_folder(store: RecordingStore) -> None:
@@ -274,7 +275,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(exchanges(), max_size=4).map(tuple), st.text(min_size=1, max_size=20))
 def test_any_exchanges_come_back(store: RecordingStore, items: tuple[Exchange, ...], task: str) -> None:
     """Chunks and their bounds exactly, requests as the same JSON value or the same bytes; the file fits its schema."""

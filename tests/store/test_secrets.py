@@ -145,7 +145,7 @@ def test_values_of_secret_looking_variables_are_found() -> None:
         "SHORT_KEY": "12345678901",
         "HOME_PAGE": "https://shop.example",
         "OPENAI_API_KEY": "fanout-sealed-x-1234",
-        "SSH_AUTH_SOCK": "/tmp/ssh-1234/agent",
+        "SSH_AUTH_SOCK": "ssh-agent-socket-1234",
     }
     kind = ("the value of the environment variable SHOP_TOKEN",)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_samples import chat, recording
 
@@ -48,6 +48,7 @@ def test_numbers_are_written_as_rfc_8785_says(value: float, text: str) -> None:
     assert files.canonical(value) == text.encode()
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_canonical_number_is_the_same_number(value: float) -> None:
     """Nothing is lost on the way."""
@@ -101,6 +102,7 @@ def test_marks_inside_a_text_are_no_conflict() -> None:
     assert files.load_json('{"a":"x\u2028======= y"}', "x.json") == {"a": "x\u2028======= y"}
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), st.binary()))
 def test_no_input_escapes_the_strict_reader(text: str | bytes) -> None:
     """Any text, any bytes: a value or BadJson."""

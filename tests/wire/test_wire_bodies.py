@@ -165,6 +165,14 @@ def test_events_come_back_as_sent(texts: list[str]) -> None:
     assert [event.data for event in parse_sse(data)] == sent
 
 
+def test_blanks_before_the_json_of_an_event_do_not_matter() -> None:
+    """Data may be indented; it is the same JSON."""
+    example = EXAMPLES["OC2"]
+    plain = read_call("POST", example.url, b"{}", 200, example.headers, example.body)
+
+    assert read_call("POST", example.url, b"{}", 200, {}, example.body.replace(b"data: ", b"data:    ")) == plain
+
+
 def test_a_cut_gzip_stream_keeps_its_first_part() -> None:
     """A packed stream that ends early is read as far as it came: incomplete, with the usage seen as a lower bound."""
     example = EXAMPLES["AN2"]

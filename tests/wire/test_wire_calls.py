@@ -174,15 +174,28 @@ def test_the_status_of_a_response(response: Any, status: str, finish: str | None
             ],
             (ToolCall("a", "f", "{}"), ToolCall("b", "g", "{}")),
         ),
-        # arguments as an object, a custom tool, and the call of old
+        # arguments as an object, and a custom tool
         (
             [
                 delta(tool_calls=[{"index": 1, "id": "a", "function": {"name": "f", "arguments": {"q": "x"}}}]),
                 delta(tool_calls=[{"index": 0, "id": "b", "custom": {"name": "g", "input": "free text"}}]),
-                delta(function_call={"name": "h", "arguments": "{"}),
-                delta(function_call={"arguments": "}"}),
             ],
-            (ToolCall("b", "g", "free text"), ToolCall("a", "f", '{"q":"x"}'), ToolCall(None, "h", "{}")),
+            (ToolCall("b", "g", "free text"), ToolCall("a", "f", '{"q":"x"}')),
+        ),
+        # the call of old
+        (
+            [delta(function_call={"name": "h", "arguments": "{"}), delta(function_call={"arguments": "}"})],
+            (ToolCall(None, "h", "{}"),),
+        ),
+        # the same call in both forms
+        (
+            [
+                delta(
+                    function_call={"name": "f", "arguments": "{}"},
+                    tool_calls=[{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}],
+                )
+            ],
+            (ToolCall("a", "f", "{}"),),
         ),
     ],
 )
@@ -303,6 +316,11 @@ def test_a_cut_response_keeps_the_tools_that_it_had_asked_for() -> None:
                 "tools": [{"name": "find", "input_schema": {}}],
             },
             ("claude-x", False, ("t1", "t2"), None, "You plan.", ("find",)),
+        ),
+        (
+            RESPONSES,
+            {"prompt": {"id": "pmpt_1", "version": "2"}, "input": "hi"},
+            (None, False, (), None, "stored prompt pmpt_1 2", ()),
         ),
         (CHAT, {"model": "m", "messages": "hi"}, ("m", False, (), None, "(no system prompt)", ())),
         (

@@ -223,3 +223,13 @@ def test_a_compaction_pass_is_a_call_of_its_own_kind() -> None:
 
     expected = {"kind": "compact", "status": "ok", "input_tokens": 400, "output_tokens": 40, "usage_source": "final"}
     assert facts(attempt, *expected) == expected
+
+
+def test_a_null_takes_nothing_back() -> None:
+    """A later chunk whose usage has null, at the top or inside its details, leaves what was known."""
+    first = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+    later = {"prompt_tokens": None, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": None}}
+    chunks = [[{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": u}] for u in (first, later)]
+
+    expected = {"input_tokens": 9, "output_tokens": 3, "cached_input_tokens": 4, "usage_source": "final"}
+    assert facts(read_call("POST", CHAT, b"", 200, SSE, render([*chunks, ["[DONE]"]])), *expected) == expected

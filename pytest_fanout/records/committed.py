@@ -1,0 +1,189 @@
+"""What is committed and reviewed: anchors, budget, fleet, approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from pytest_fanout.records.exchange import CallSite
+from pytest_fanout.records.measured import Caps
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFacts:
+    """What the anchor keeps of one trial beside its samples."""
+
+    recording: str | None
+    status: str
+    passed: bool
+    begun_at: int | None
+    models_requested: tuple[str, ...] = ()
+    models_served: tuple[str, ...] = ()
+    shared_prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineTask:
+    """The approved samples of one task: for each metric one integer a trial."""
+
+    definition: str
+    samples: Mapping[str, tuple[int | None, ...]]
+    trials: tuple[TrialFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The anchor of an agent class. ``digest`` is that of its canonical form."""
+
+    agent: str
+    digest: str
+    evalset: str | None
+    tasks: Mapping[str, BaselineTask]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteStats:
+    """Call sites of an anchor: sums over ``trials`` trials of ``tasks`` tasks, so that means can be made."""
+
+    agent: str
+    weight: int  # trials that the sums are over
+    sites: tuple[CallSite, ...]
+    calls: Mapping[str, int]
+    tokens: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``<metric>.<statistic>``: over when above base x (1 + increase) and by at_least, or above max."""
+
+    metric: str
+    statistic: str
+    increase: Fraction | None = None
+    at_least: int = 0
+    max: int | None = None
+    evidence: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.metric}.{self.statistic}"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRules:
+    """How strictly a class is judged."""
+
+    trials: int = 5
+    alpha: Fraction = Fraction(5, 100)
+    sessions: int = 3
+    inconclusive: str = "fail"
+    drift: Fraction = Fraction(25, 100)
+    drift_days: int = 90
+    max_age_days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRules:
+    """How requests are measured and matched; loosening any of it needs an approval like a limit does."""
+
+    volatile: tuple[str, ...] = ()
+    passthrough: tuple[str, ...] = ()
+    live_inputs: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    model_hosts: tuple[str, ...] = ()
+    seal_keys: bool = True
+    strict_egress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """budget.toml with its defaults applied. ``digest`` is that of the canonical parsed document."""
+
+    digest: str
+    limits: Mapping[str, tuple[Limit, ...]]  # "default" and each agent that is named
+    caps: Mapping[str, Caps]
+    judge: Mapping[str, JudgeRules]
+    measure: MeasureRules = MeasureRules()
+    is_default: bool = False  # no file: the defaults of the documentation
+
+    def limits_for(self, agent: str) -> tuple[Limit, ...]:
+        return self.limits.get(agent, self.limits["default"])
+
+    def caps_for(self, agent: str) -> Caps:
+        return self.caps.get(agent, self.caps["default"])
+
+    def judge_for(self, agent: str) -> JudgeRules:
+        return self.judge.get(agent, self.judge["default"])
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDemand:
+    """Demand of one class as fleet.toml states it.
+
+    ``dau``: daily active users. ``peak_factor``: rate of the peak hour over the mean rate of the day (ratio, >= 1).
+    ``iod``: index of dispersion of arrivals, variance over mean of the count in a window; 1 is Poisson.
+    """
+
+    agent: str
+    dau: int
+    tasks_per_user_day: float
+    peak_factor: float = 3.0
+    iod: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What tokens and GPUs cost, US dollars. The three token prices are known together or not at all."""
+
+    usd_per_million_new_input_tokens: float | None = None
+    usd_per_million_cached_input_tokens: float | None = None
+    usd_per_million_output_tokens: float | None = None
+    usd_per_gpu_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """fleet.toml with its defaults applied. ``digest`` is that of the canonical parsed document.
+
+    ``target_utilisation``: share (0-1) of its throughput that a GPU is planned for at peak.
+    ``defaulted``: dotted keys whose value was not in the file, so that reports can say so.
+    """
+
+    digest: str
+    source: str  # path of the file, for messages
+    demand: Mapping[str, ClassDemand] = field(default_factory=dict)
+    profile: str = "gpt-oss-120b-h200-tp1"
+    target_utilisation: float = 0.70
+    prices: Prices = Prices()
+    defaulted: frozenset[str] = frozenset()
+    is_default: bool = False  # no file: the defaults of the documentation
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A line of an approval for the reviewer; information, never binding."""
+
+    what: str  # metric task_added task_removed task_redefined class_added class_removed budget drift
+    name: str
+    scope: str | None = None
+    old: int | str | None = None
+    new: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A committed, reviewed permission. ``ceilings``: limit name -> largest raw value that it covers."""
+
+    path: str
+    kind: str  # baseline budget waiver
+    subject: str  # agent class, or "budget", "fleet"
+    from_digest: str | None
+    to_digest: str | None
+    evalset: str | None
+    ceilings: Mapping[str, int]
+    changes: tuple[Change, ...]
+    reason: str
+    requested_by: str
+    requested_on: str  # ISO date
+    nonce: str
+    expires_at: int | None = None  # waivers: unix seconds

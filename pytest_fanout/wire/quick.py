@@ -1,0 +1,122 @@
+"""What an answer cost, fast: for the caps, which ask after every call while the agent waits.
+
+It reads the plain, complete shapes of the APIs that have a codec, and gives None for everything else: then
+``read_call`` decides. Where it answers, it says what ``read_call`` says; a test holds both together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Cost(NamedTuple):
+    """Of an answer that a model gave in full: ``tokens`` = input + output; client tool calls that it asks for."""
+
+    tokens: int
+    tool_calls: int
+
+
+#: Output items of the Responses API that are neither tool calls nor anything to look at twice.
+_PLAIN_ITEMS = frozenset({"message", "reasoning"})
+_TOOL_ITEMS = frozenset({"function_call", "custom_tool_call"})
+
+
+def quick_cost(api: str | None, body: bytes) -> Cost | None:
+    """The cost of a 200 answer with no content coding; None when it takes a closer look."""
+    reader = _READERS.get(api or "")
+    if reader is None:
+        return None
+    try:
+        return reader(body)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        return None
+
+
+def _chat(body: bytes) -> Cost | None:
+    if body[:1] != b"{":
+        return _chat_stream(body)
+    document = json.loads(body)
+    if "error" in document:
+        return None
+    tools = 0
+    for choice in document["choices"]:
+        message = choice["message"]
+        if not choice["finish_reason"] or "function_call" in message:
+            return None
+        tools += len(message.get("tool_calls") or ())
+    return _openai(document["usage"], tools) if document["choices"] else None
+
+
+def _chat_stream(body: bytes) -> Cost | None:
+    if body[:6] != b"data: " or not body.rstrip().endswith(b"data: [DONE]"):
+        return None
+    # inside a JSON text these quotes are escaped, so what is found is a key
+    if any(word in body for word in (b'"tool_calls"', b'"function_call"', b'"error"', b'"x_groq"')):
+        return None
+    at = body.rfind(b'"usage"')
+    line = body[body.rfind(b"\n", 0, at) + 1 : body.find(b"\n", at)]
+    return _openai(json.loads(line.removeprefix(b"data: "))["usage"], 0) if b'"finish_reason"' in body else None
+
+
+def _openai(usage: dict[str, Any], tools: int) -> Cost | None:
+    """Only where the total is the plain sum: then no dialect is at work."""
+    given, made, total = usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]
+    details = usage.get("completion_tokens_details") or {}
+    return _sum(given, made, total, details.get("reasoning_tokens"), tools)
+
+
+def _sum(given: Any, made: Any, total: Any, reasoning: Any, tools: int) -> Cost | None:
+    if not (type(given) is type(made) is type(total) is int) or min(given, made) < 0 or given + made != total:
+        return None
+    if reasoning is not None and not (type(reasoning) is int and 0 <= reasoning <= made):
+        return None
+    return Cost(total, tools) if total < 1 << 40 else None
+
+
+def _responses(body: bytes) -> Cost | None:
+    if body[:1] != b"{":
+        at = body.rfind(b"\ndata: ")
+        event = json.loads(body[at + 7 :]) if at >= 0 else {}
+        if event["type"] != "response.completed":
+            return None
+        document = event["response"]
+    else:
+        document = json.loads(body)
+    if document["status"] != "completed" or document.get("error"):
+        return None
+    kinds = [item["type"] for item in document["output"]]
+    if not kinds or any(kind not in _PLAIN_ITEMS and kind not in _TOOL_ITEMS for kind in kinds):
+        return None
+    usage = document["usage"]
+    details = usage.get("output_tokens_details") or {}
+    tools = sum(kind in _TOOL_ITEMS for kind in kinds)
+    return _sum(
+        usage["input_tokens"], usage["output_tokens"], usage["total_tokens"], details.get("reasoning_tokens"), tools
+    )
+
+
+def _messages(body: bytes) -> Cost | None:
+    if body[:1] != b"{":
+        return None
+    document = json.loads(body)
+    if document["type"] != "message" or not document["stop_reason"]:
+        return None
+    usage = document["usage"]
+    parts = [
+        usage["input_tokens"],
+        usage.get("cache_creation_input_tokens") or 0,
+        usage.get("cache_read_input_tokens") or 0,
+        usage["output_tokens"],
+    ]
+    if any(type(part) is not int or not 0 <= part < 1 << 40 for part in parts):
+        return None
+    return Cost(sum(parts), sum(block["type"] == "tool_use" for block in document["content"]))
+
+
+_READERS: dict[str, Callable[[bytes], Cost | None]] = {
+    "openai.chat": _chat,
+    "openai.responses": _responses,
+    "anthropic.messages": _messages,
+}

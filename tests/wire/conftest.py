@@ -1,0 +1,8 @@
+"""Properties are judged by what they find, never by how long a busy machine takes for it."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
