@@ -105,7 +105,7 @@ class Project:
 
     def copy_to(self, root: Path, base_url: str) -> Project:
         """The same project, with its history, somewhere else and speaking to another server."""
-        shutil.copytree(self.root, root, symlinks=True)
+        shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("fanout-report.json"))
         return Project(root, base_url)
 
     def write(self, name: str, text: str) -> Path:

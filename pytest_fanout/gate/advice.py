@@ -22,7 +22,7 @@ def next_steps(verdict: Verdict, run: Run, folder: str) -> tuple[str, ...]:
     elif "no-base" in slugs:
         say("set fetch-depth: 0 on actions/checkout, or name a commit with --fanout-base=REV")
     if verdict.verdict == "shard":
-        say("fanout-baseline combine")
+        say("pytest --fanout-budget on all shards; a shard alone is never judged")
     for result in verdict.classes:
         accept = f'fanout-baseline accept --agent {result.agent} --reason "…"'
         mine = {problem.slug for problem in result.problems}

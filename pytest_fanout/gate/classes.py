@@ -20,6 +20,7 @@ from pytest_fanout.records import (
     Baseline,
     Budget,
     ClassResult,
+    JudgeRules,
     Limit,
     MetricResult,
     Problem,
@@ -29,6 +30,9 @@ from pytest_fanout.records import (
 
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
+
+#: A new draw of fewer tasks is never a pass.
+FEWEST_TASKS = 10
 
 #: Verdicts that only the whole class can have: a shard says `shard` instead.
 _OF_THE_WHOLE = frozenset(
@@ -66,6 +70,7 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
     metrics = _metrics(base, head, measured, limits, covering)
     problems += _of_metrics(agent, metrics, limits, base or head, measured, covering)
+    problems += _of_few_tasks(agent, measured, grounds.budget.judge_for(agent))
     if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
         early = find_permit(
             agent,
@@ -330,6 +335,22 @@ def _of_metrics(
                 )
             )
     return problems
+
+
+def _of_few_tasks(agent: str, measured: Measured, rules: JudgeRules) -> list[Problem]:
+    """With few tasks, two draws of one unchanged agent differ by more than any budget: that is never a pass."""
+    tasks = len(measured.table.statuses)
+    if measured.draw not in ("new", "mixed") or tasks >= FEWEST_TASKS:
+        return []
+    return [
+        Problem(
+            "few-tasks-new-draw",
+            f"{agent}: a new draw of {tasks} task{'' if tasks == 1 else 's'} cannot be shown to be within budget, "
+            f"at least {FEWEST_TASKS} are needed; mend: accept it as the new anchor, or add tasks",
+            "notice" if rules.inconclusive == "warn" else "inconclusive",
+            agent,
+        )
+    ]
 
 
 def _is_relative(limits: Sequence[Limit], name: str) -> bool:

@@ -153,7 +153,7 @@ def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
         return text + _more(len(over) - 1, "limit exceeded", "limits exceeded")
     own = [problem for problem in result.problems if problem.verdict == result.verdict] or run_wide
     if own:
-        return f"{agent}: {first_line(own[0].text)}" + _more(len(own) - 1, "problem")
+        return f"{agent}: {first_line(own[0].text.removeprefix(f'{agent}: '))}" + _more(len(own) - 1, "problem")
     if result.verdict == "waived" and result.stale:
         return f"{plural(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
     if result.verdict in ("pass", "approved"):

@@ -81,6 +81,7 @@ class Finish:
     run_id: str
     begun_at: int
     shard: str | None
+    expected: int  # tasks of the eval sets that belong to this shard
     narrowed: bool
     base_option: str | None
     pytest_exit: int
@@ -144,7 +145,7 @@ class Finish:
             definitions={name: {t.id: t.definition for t in evalset.tasks} for name, evalset in self.evalsets.items()},
             evalsets={name: evalset.digest for name, evalset in self.evalsets.items()},
             session=SessionFacts(
-                expected=sum(len(evalset.tasks) for evalset in self.evalsets.values()),
+                expected=self.expected + len({(r.agent, r.task) for r in runs} - self._listed()),
                 collected=told.collected,
                 ran=len(told.measured),
                 deselected=told.deselected,
@@ -160,6 +161,10 @@ class Finish:
             ci=is_ci(),
             sealed=self.budget.measure.seal_keys,
         )
+
+    def _listed(self) -> set[tuple[str, str]]:
+        """The tasks of the eval sets."""
+        return {(name, task.id) for name, evalset in self.evalsets.items() for task in evalset.tasks}
 
     def write_report(self, path: Path, run: Run, verdict: Verdict) -> FanoutError | None:
         """Write the JSON report, last of all files. Returns the error when that fails: then nothing is green."""

@@ -148,8 +148,10 @@ class FanoutSession:
 
     def in_scope(self, agent: str, task: str) -> bool:
         """Whether options leave this task in: its class is asked for, and it belongs to this shard."""
-        if self.only and agent not in self.only:
-            return False
+        return (not self.only or agent in self.only) and self.in_shard(agent, task)
+
+    def in_shard(self, agent: str, task: str) -> bool:
+        """Whether this shard runs the task; without shards every one."""
         if self.shard is None:
             return True
         import hashlib
@@ -385,6 +387,7 @@ class FanoutSession:
             run_id=self.run_id,
             begun_at=self.begun_at,
             shard=self.config.getoption("fanout_shard"),
+            expected=sum(self.in_shard(name, task.id) for name, e in self.evalsets.items() for task in e.tasks),
             narrowed=bool(self.only),
             base_option=self.config.getoption("fanout_base"),
             pytest_exit=int(session.exitstatus),
