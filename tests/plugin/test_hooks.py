@@ -93,7 +93,7 @@ def test_profiles_of_your_own(project: Project) -> None:
         "conftest.py",
         "from pytest_fanout.capacity.profiles import Profile\n"
         "def pytest_fanout_profiles():\n"
-        "    return [Profile(name='toaster', model='tiny', gpu='T-1', layout='TP1', prefill_tokens_per_s=10.0,\n"
+        "    return [Profile(name='toaster', gpu='T-1', layout='TP1', prefill_tokens_per_s=10.0,\n"
         "                    decode_tokens_per_s=1.0, source='our bench')]\n",
     )
     project.write("baselines/fleet.toml", 'schema = 1\n[fleet]\nprofile = "toaster"\n')
