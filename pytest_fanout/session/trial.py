@@ -24,7 +24,7 @@ from pytest_fanout.records import (
     StaleNote,
     TaskRun,
 )
-from pytest_fanout.session.items import MeasuredTask
+from pytest_fanout.session.items import MeasuredTask, TrialFailed
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.replay import ReplaySource
 
@@ -132,7 +132,11 @@ class TrialRunner:
         finally:
             trace = self.meter.close_task(scope)
         if isinstance(error, _SKIPPED):
-            raise error
+            called = any(exchange.role != "tool" for exchange in trace.exchanges)
+            if not called and all(problem.verdict == "notice" for problem in trace.problems):
+                raise error
+            # what was spent is measured: a skip would take the trial out of the distribution
+            error = TrialFailed(f"skipped after it had called a model: {error.msg}")
         duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
         if source is None:
             return Played(trace, self._measure(trace.exchanges, duration), error, duration)
@@ -195,7 +199,10 @@ class TrialRunner:
             scratch = RecordingStore(Path(folder))
             scratch.save(made)
             stored = scratch.load(work.agent, work.task, work.trial)
-        proof = self._play(work, call, stored, replayed=True)
+        try:
+            proof = self._play(work, call, stored, replayed=True)
+        except _SKIPPED as skipped:
+            return stored, (f"the task was skipped on replay: {skipped.msg}",)
         expected = self._measure(stored.exchanges, stored.duration_ms)
         differences: list[str] = []
         if proof.note is not None:
