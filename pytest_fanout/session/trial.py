@@ -178,10 +178,7 @@ class TrialRunner:
             try:
                 stored, differences = self._prove(work, call, made)
                 if differences:
-                    text = (
-                        f"{work.label}: the recording does not replay, so it was not stored: {'; '.join(differences)}"
-                    )
-                    problems = (_problem(work, "unproved-recording", text),)
+                    problems = (_problem(work, "unproved-recording", unproved_text(work, differences)),)
                     stored = None
                 else:
                     stored = self.store.save(made)
@@ -299,6 +296,14 @@ def no_answer_text(live: Played) -> str:
     reason = next((a.error or f"HTTP {a.status}" for a in reversed(refusals)), "no request was sent")
     hosts = ", ".join(sorted({e.request.url.split("/")[2] for e in live.trace.exchanges if e.role == "model"}))
     return f"no model answered ({reason}, at {hosts}); nothing was recorded. Is its server up, are URL and key set?"
+
+
+def unproved_text(work: MeasuredTask, differences: Sequence[str]) -> str:
+    """Why a new recording was not stored, and what would make it replay."""
+    return (
+        f"{work.label}: the recording does not replay, so it was not stored: {'; '.join(differences)}; "
+        "mend: make the requests steady from run to run, or name what changes in `volatile` of budget.toml"
+    )
 
 
 def one_line(error: BaseException | None) -> str:
