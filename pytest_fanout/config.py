@@ -62,7 +62,7 @@ def find_settings(start: Path) -> Settings:
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
-        if path.is_file():
+        if os.path.isfile(path):  # unlike Path.is_file it raises nothing, also where a folder may not be entered
             return _read(path)
     return Settings(start, str(start / "pyproject.toml"), start / "baselines", start / "fixtures" / "recordings", {})
 
@@ -72,33 +72,38 @@ def _read(path: Path) -> Settings:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError("bad-toml", f"is not valid TOML: {error}", where=str(path), mend="mend the file") from None
-    table = document.get("tool", {}).get("fanout", {})
-    _known(table, {"baselines", "recordings", "agents"}, f"{path}: [tool.fanout]")
+    except OSError as error:
+        raise ConfigError(
+            "not-readable", f"cannot be read: {error.strerror}", where=str(path), mend="mend its permissions"
+        ) from None
+    tool = document.get("tool", {})
+    _table(tool, f"{path}: [tool]", "[tool.fanout]")
+    table = tool.get("fanout", {})
+    where = f"{path}: [tool.fanout]"
+    _table(table, where, "[tool.fanout]")
+    _known(table, {"baselines", "recordings", "agents"}, where)
     root = path.parent
-    folders = {}
-    for key, default in (("baselines", "baselines"), ("recordings", "fixtures/recordings")):
-        value = table.get(key, default)
-        if not isinstance(value, str) or not value:
-            raise ConfigError(
-                "bad-setting", f"{key} must be a path", where=f"{path}: [tool.fanout]", mend=f'{key} = "{default}"'
-            )
-        folders[key] = root / value
+    baselines = _path(table.get("baselines", "baselines"), "baselines", "baselines", root, where)
+    recordings = _path(table.get("recordings", "fixtures/recordings"), "recordings", "fixtures/recordings", root, where)
     agents: dict[str, AgentSettings] = {}
     entries = table.get("agents", {})
-    if not isinstance(entries, dict):
-        raise ConfigError("bad-setting", "agents must be a table", where=f"{path}: [tool.fanout]")
+    _table(entries, f"{path}: [tool.fanout.agents]", "[tool.fanout.agents.support]")
     for name, entry in entries.items():
         where = f"{path}: [tool.fanout.agents.{name}]"
         check_agent_name(name, where)
+        _table(entry, where, f"[tool.fanout.agents.{name}]")
         _known(entry, {"entrypoint", "evalset", "check"}, where)
         for key in ("entrypoint", "evalset"):
             if not isinstance(entry.get(key), str) or not entry[key]:
                 raise ConfigError(
                     "bad-setting", f"{key} is missing or not a text", where=where, mend=f'add {key} = "…"'
                 )
+        evalset = _path(entry["evalset"], "evalset", f"fixtures/{name}.jsonl", root, where)
         check = entry.get("check")
         if check is not None and not isinstance(check, str):
-            raise ConfigError("bad-setting", "check must be module:callable", where=where)
+            raise ConfigError(
+                "bad-setting", "check must be a text", where=where, mend='check = "package.module:callable"'
+            )
         for key in ("entrypoint", "check"):
             value = entry.get(key)
             if value is not None and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", value):
@@ -108,13 +113,23 @@ def _read(path: Path) -> Settings:
                     where=where,
                     mend=f'{key} = "package.module:callable"',
                 )
-        agents[name] = AgentSettings(name, entry["entrypoint"], root / entry["evalset"], check)
-    return Settings(root, str(path), folders["baselines"], folders["recordings"], agents)
+        agents[name] = AgentSettings(name, entry["entrypoint"], evalset, check)
+    return Settings(root, str(path), baselines, recordings, agents)
 
 
-def _known(table: Any, known: set[str], where: str) -> None:
-    if not isinstance(table, dict):
-        raise ConfigError("bad-setting", "must be a table", where=where)
+def _table(value: Any, where: str, header: str) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError("bad-setting", "must be a table", where=where, mend=f"begin it with {header}")
+
+
+def _path(value: Any, key: str, example: str, root: Path, where: str) -> Path:
+    """An absolute path without ``..``: pytest names files so, and an eval set is known by its path."""
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ConfigError("bad-setting", f"{key} must be a path", where=where, mend=f'{key} = "{example}"')
+    return Path(os.path.normpath(root / value))
+
+
+def _known(table: Mapping[str, Any], known: set[str], where: str) -> None:
     unknown = sorted(set(table) - known)
     if unknown:
         raise ConfigError(

@@ -127,6 +127,7 @@ class Meter:
     def finish(self) -> RunFacts:
         """What belongs to no task, up to now; without the problems that ``start`` has returned."""
         seam = self._seam
+        seam.hear_children(None)
         return RunFacts(
             problems=(*self._failed[self._told :], *seam.problems),
             late=seam.late,
@@ -177,6 +178,7 @@ class Meter:
         duration_ms = scope.now_ms()
         scope.closed = True
         self._ledger.close(scope)
+        self._seam.hear_children(scope)
         exchanges = tuple(self._redacted(exchange) for exchange in scope.exchanges())
         return Trace(
             exchanges=exchanges,

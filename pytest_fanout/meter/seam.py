@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import mmap
 import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -20,6 +21,10 @@ from pytest_fanout.wire import hosts
 Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)
 _CACHE_SIZE = 1024
+FORKED_CALL = (
+    "a child process made by fork called a model; it was refused, because it cannot be counted; "
+    "mend: call models from this process, or start children with the method spawn"
+)
 
 
 class Target(NamedTuple):
@@ -48,6 +53,7 @@ class Seam:
         self.redact = redact
         self.active = False
         self.forked = False  # in a child made by fork nothing can be counted for the parent
+        self._child_called = mmap.mmap(-1, 1)  # shared with children made by fork: 1 once one has called a model
         self.probe: list[str] | None = None  # while a hook proves itself: what it saw
         self.problems: list[Problem] = []
         self.late = 0
@@ -185,7 +191,14 @@ class Seam:
             return self._refused(flight, 400, "request-not-recorded", "replay goes to no network")
         return self._live(flight, target)
 
+    def hear_children(self, scope: TaskScope | None) -> None:
+        """A child made by fork called a model: the task that ran meanwhile, or the run, has too few calls."""
+        if self._child_called[0]:
+            self._child_called[0] = 0
+            (scope or self).add_problem("forked-call", FORKED_CALL)
+
     def _in_child(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight:
+        self._child_called[0] = 1
         flight = self._flight(None, AGENT, layer, method, url, headers, body)
         return self._refused(flight, 400, "forked-call", "a model call in a forked child process cannot be counted")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,11 @@ from pytest_fanout.records import Base, Budget, EvalSet, Head, Problem, Run, Ses
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_report
+
+_NOTHING_RAN = (
+    "no task was measured; mend: name an eval set in [tool.fanout.agents.<class>] of pyproject.toml, or mark a test "
+    'with @pytest.mark.fanout(agent="…"), and look at what -k, -m or --fanout-agent leave out'
+)
 
 
 @dataclass(slots=True)
@@ -117,7 +123,7 @@ class Finish:
             problems.append(
                 Problem(
                     "collection-failed",
-                    "the collection failed, so tasks are missing: see the errors above",
+                    "the collection failed, so tasks are missing; mend: the errors above, then run again",
                     "incomplete",
                 )
             )
@@ -126,12 +132,13 @@ class Finish:
             problems.append(
                 Problem(
                     "tasks-lost",
-                    f"{len(lost)} trial{'s' if len(lost) > 1 else ''} began or waited and gave no number: {shown}",
+                    f"{len(lost)} trial{'s' if len(lost) > 1 else ''} began or waited and gave no number: {shown}; "
+                    "mend: find out what ended them, and run again",
                     "incomplete",
                 )
             )
         if not told.task_runs:
-            problems.append(Problem("nothing-ran", "no task was measured", "incomplete"))
+            problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
         selection = told.deselected > 0 or self.narrowed or told.node_ids_given
         partial = bool(selection and told.task_runs and not lost and not told.stopped and not told.collection_failed)
         agents = sorted({*self.settings.agents, *(run.agent for run in told.task_runs)})
@@ -198,8 +205,9 @@ class Finish:
         from pytest_fanout.report.github import annotations
         from pytest_fanout.report.markdown import render
 
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         for line in annotations(run, verdict):
-            print(line)
+            print(line.encode(encoding, "backslashreplace").decode(encoding))
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if summary:
             try:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_fanout.session.run import FanoutSession
 
 TRIAL_FIXTURE = "_fanout_trial"
+_ABSENT = object()
 _TRIAL_SUFFIX = re.compile(r"(?:\[|-)t(\d+)\]$")
 
 
@@ -38,23 +39,26 @@ def load_callable(entry: str, key: str, settings: Settings, agent: str) -> Calla
         sys.path.insert(0, str(settings.root))
     try:
         target: Any = importlib.import_module(module_name)
-    except Exception as error:
+        for part in attribute.split("."):
+            target = getattr(target, part, _ABSENT)  # a module may import what it is asked for only now
+            if target is _ABSENT:
+                break
+    except (KeyboardInterrupt, pytest.exit.Exception):
+        raise
+    except BaseException as error:  # a script may call sys.exit, a test module pytest.skip: the tasks would be gone
         raise ConfigError(
             "entry-point-import",
             f"{entry!r} cannot be imported: {type(error).__name__}: {error}",
             where=where,
             mend=f'mend the import (try: python -c "import {module_name}" in {settings.root.name}/)',
         ) from error
-    try:
-        for part in attribute.split("."):
-            target = getattr(target, part)
-    except AttributeError:
+    if target is _ABSENT:
         raise ConfigError(
             "entry-point-missing",
             f"module {module_name!r} has no {attribute!r}",
             where=where,
             mend=f"name an existing callable in {key}",
-        ) from None
+        )
     if not callable(target):
         raise ConfigError(
             "entry-point-not-callable",
@@ -146,7 +150,8 @@ class EvalItem(pytest.Item):
         with self.aside("check"):
             reason = expectation_failure(self.eval_task.expect, answer)
             check = self.runner.check
-            if reason is None and check is not None and resolve(check(self.eval_task, answer)) is False:
+            if reason is None and check is not None and resolve(check(self.eval_task, answer)) == 0:
+                # equal to False, as a number or a bool of numpy is without being it
                 reason = f"check {self.runner.agent.check} returned False"
         if reason is not None:
             raise TrialFailed(reason)
@@ -183,11 +188,11 @@ def marked_task(item: pytest.Item) -> MeasuredTask | None:
     found = _TRIAL_SUFFIX.search(name)
     if trial is not None and found is not None:
         name = name[: found.start()] + ("]" if found.group(0).startswith("-") else "")
-    task = mark.kwargs.get("task") or name
-    if not isinstance(task, str):
+    task = name if (given := mark.kwargs.get("task")) is None else given
+    if not isinstance(task, str) or not task or not task.isprintable():
         raise ConfigError(
             "bad-mark",
-            "task= must be a text",
+            "task= must be a text of printable characters",
             where=item.nodeid,
             mend='@pytest.mark.fanout(agent="support", task="refund")',
         )

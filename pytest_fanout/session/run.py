@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
 import time
 import uuid
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +54,10 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     """``I/N`` as numbers with 1 <= I <= N, or UsageError."""
     if text is None:
         return None
-    part, _, parts = text.partition("/")
-    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise UsageError("bad-shard", f"--fanout-shard={text} is not I/N with 1 <= I <= N", mend="--fanout-shard=1/4")
-    return int(part), int(parts)
+    return int(found[1]), int(found[2])
 
 
 class FanoutSession:
@@ -66,7 +68,8 @@ class FanoutSession:
         self.run_id = run_id
         self.report = report
         self.is_worker = is_worker
-        distributed = config.getoption("dist", "no") != "no" and not config.option.collectonly
+        has_workers = config.getoption("dist", "no") != "no" and bool(config.getoption("tx", None))
+        distributed = has_workers and not config.option.collectonly
         self.is_controller = distributed and not is_worker
         self.begun_at = int(time.time())
         self.mode: str = config.getoption("fanout_mode")
@@ -91,6 +94,7 @@ class FanoutSession:
         self.meter: Meter | None = None
         self.runner: TrialRunner | None = None
         self.verdict_text: str | None = None
+        self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
         self._anchors: dict[str, Baseline] | None = None
 
     # --- start -----------------------------------------------------------------------------------------------------
@@ -177,9 +181,22 @@ class FanoutSession:
                 where=item.nodeid,
                 mend='@pytest.mark.fanout(agent="support")',
             )
-        runner = self.runner
+        runner, work = self.runner, self.works[item]
         assert runner is not None
-        return api.TaskMeter(lambda: runner.scope)
+
+        def scope() -> Any:
+            # before the test runs, what stands there is the scope of the task before it
+            now = runner.scope
+            if now is None or (now.agent, now.task, now.trial) != (work.agent, work.task, work.trial):
+                raise UsageError(
+                    "meter-without-task",
+                    "fanout_meter was read before its task began",
+                    where=item.nodeid,
+                    mend="read it in the test itself, not in a fixture's set-up",
+                )
+            return now
+
+        return api.TaskMeter(scope)
 
     # --- collection ------------------------------------------------------------------------------------------------
 
@@ -211,6 +228,7 @@ class FanoutSession:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep what is measured, and nothing else; a task id that stands twice is an error that names both places."""
         kept: list[pytest.Item] = []
+        classes = set(self.settings.agents)
         places: dict[tuple[str, str, int], str] = {}
         for item in items:
             try:
@@ -218,6 +236,7 @@ class FanoutSession:
                 if work is None:
                     self.told.unmarked += 1
                     continue
+                classes.add(work.agent)
                 if not isinstance(item, EvalItem) and not (
                     self.in_scope(work.agent, work.task) and work.trial in self.trials_to_run(work.agent, work.task)
                 ):
@@ -230,10 +249,32 @@ class FanoutSession:
                         mend="give one of them another id or task=",
                     )
             except FanoutError as error:
-                raise pytest.UsageError(str(error)) from None
+                raise self._refused(error) from None
             self.works[item] = work
             kept.append(item)
         items[:] = kept
+        if not self.told.collection_failed:
+            self._check_only(classes)
+
+    def _check_only(self, classes: set[str]) -> None:
+        """A misspelt --fanout-agent beside a right one would leave a class out in silence."""
+        unknown = [name for name in self.only if name not in classes]
+        if unknown:
+            error = UsageError(
+                "unknown-agent",
+                f"--fanout-agent={unknown[0]}: no setting and no marked test that was collected has this agent class;"
+                f" known: {', '.join(sorted(classes)) or 'none'}",
+                mend="name one of these",
+            )
+            raise self._refused(error)
+
+    def _refused(self, error: FanoutError) -> pytest.UsageError:
+        """What ends the collection. It is told as a problem too, for nobody sees what a worker of xdist raises."""
+        problem = Problem(error.slug, f"{error.where}: {error.what}" if error.where else error.what, "incomplete")
+        if error.mend:
+            problem = replace(problem, text=f"{problem.text}; mend: {error.mend}")
+        self.told.problems.append(problem)
+        return pytest.UsageError(str(error))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         self.told.deselected += len(items)
@@ -344,6 +385,7 @@ class FanoutSession:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput["fanout_run_id"] = self.run_id
+        self.workers.append(str(node.gateway.id))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
@@ -353,15 +395,8 @@ class FanoutSession:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
         data = getattr(node, "workeroutput", {}).get("fanout")
-        if data is None:
-            self.told.problems.append(
-                Problem(
-                    "worker-lost",
-                    f"the worker {node.gateway.id} ended without its last word; what it was measuring is lost",
-                    "incomplete",
-                )
-            )
-        else:
+        if data is not None:
+            self.workers.remove(str(node.gateway.id))
             self.told.add(pickle.loads(bytes.fromhex(data)))
 
     @pytest.hookimpl(tryfirst=True)
@@ -376,6 +411,7 @@ class FanoutSession:
         if self.is_worker:
             self.config.workeroutput["fanout"] = pickle.dumps(self.told.portable()).hex()  # type: ignore[attr-defined]
             return
+        self.told.problems.extend(worker_lost(name) for name in self.workers)
         self.told.stopped = str(session.shouldstop or session.shouldfail or "") or None
         finish = Finish(
             told=self.told,
@@ -416,6 +452,16 @@ class FanoutSession:
         if self.verdict_text is not None:
             terminalreporter.section("fanout budget", sep="=")
             terminalreporter.write(self.verdict_text.rstrip("\n") + "\n")
+
+
+def worker_lost(name: str) -> Problem:
+    """Trials that it lost are named apart. Even with a number for each, calls that no task owns may be missing."""
+    return Problem(
+        "worker-lost",
+        f"the worker {name} ended without its last word, which tells of late calls and of those that no task owns: "
+        "even where each trial has its number, they cannot be trusted; mend: find out why it ended, and run again",
+        "incomplete",
+    )
 
 
 def _shown(path: Path, root: Path) -> str:

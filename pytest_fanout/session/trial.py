@@ -24,7 +24,7 @@ from pytest_fanout.records import (
     StaleNote,
     TaskRun,
 )
-from pytest_fanout.session.items import MeasuredTask
+from pytest_fanout.session.items import MeasuredTask, TrialFailed
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.replay import ReplaySource
 
@@ -132,7 +132,11 @@ class TrialRunner:
         finally:
             trace = self.meter.close_task(scope)
         if isinstance(error, _SKIPPED):
-            raise error
+            called = any(exchange.role != "tool" for exchange in trace.exchanges)
+            if not called and all(problem.verdict == "notice" for problem in trace.problems):
+                raise error
+            # what was spent is measured: a skip would take the trial out of the distribution
+            error = TrialFailed(f"skipped after it had called a model: {error.msg}")
         duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
         if source is None:
             return Played(trace, self._measure(trace.exchanges, duration), error, duration)
@@ -174,10 +178,7 @@ class TrialRunner:
             try:
                 stored, differences = self._prove(work, call, made)
                 if differences:
-                    text = (
-                        f"{work.label}: the recording does not replay, so it was not stored: {'; '.join(differences)}"
-                    )
-                    problems = (_problem(work, "unproved-recording", text),)
+                    problems = (_problem(work, "unproved-recording", unproved_text(work, differences)),)
                     stored = None
                 else:
                     stored = self.store.save(made)
@@ -195,7 +196,10 @@ class TrialRunner:
             scratch = RecordingStore(Path(folder))
             scratch.save(made)
             stored = scratch.load(work.agent, work.task, work.trial)
-        proof = self._play(work, call, stored, replayed=True)
+        try:
+            proof = self._play(work, call, stored, replayed=True)
+        except _SKIPPED as skipped:
+            return stored, (f"the task was skipped on replay: {skipped.msg}",)
         expected = self._measure(stored.exchanges, stored.duration_ms)
         differences: list[str] = []
         if proof.note is not None:
@@ -292,6 +296,14 @@ def no_answer_text(live: Played) -> str:
     reason = next((a.error or f"HTTP {a.status}" for a in reversed(refusals)), "no request was sent")
     hosts = ", ".join(sorted({e.request.url.split("/")[2] for e in live.trace.exchanges if e.role == "model"}))
     return f"no model answered ({reason}, at {hosts}); nothing was recorded. Is its server up, are URL and key set?"
+
+
+def unproved_text(work: MeasuredTask, differences: Sequence[str]) -> str:
+    """Why a new recording was not stored, and what would make it replay."""
+    return (
+        f"{work.label}: the recording does not replay, so it was not stored: {'; '.join(differences)}; "
+        "mend: make the requests steady from run to run, or name what changes in `volatile` of budget.toml"
+    )
 
 
 def one_line(error: BaseException | None) -> str:

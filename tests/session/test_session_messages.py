@@ -1,0 +1,379 @@
+"""What the session says when something is lost, refused or cannot be trusted: in full, and without a subprocess."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from model_server import ModelServer
+from project import Project
+
+import pytest_fanout
+from pytest_fanout.config import find_settings
+from pytest_fanout.errors import UsageError
+from pytest_fanout.meter import Meter
+from pytest_fanout.records import Budget, Caps, JudgeRules, MeasureRules, Problem, Run, TaskRun
+from pytest_fanout.session import api
+from pytest_fanout.session.finish import Finish, Told
+from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed
+from pytest_fanout.session.run import FanoutSession
+from pytest_fanout.session.trial import TrialRunner
+from pytest_fanout.store.recordings import RecordingStore
+from pytest_fanout.wire.canonical import compile_volatile
+
+SEE = "\n  see: docs/messages.md#"
+BUDGET = Budget("digest", {"default": ()}, {"default": Caps()}, {"default": JudgeRules()}, MeasureRules())
+NOTHING_RAN = Problem(
+    "nothing-ran",
+    "no task was measured; mend: name an eval set in [tool.fanout.agents.<class>] of pyproject.toml, or mark a test "
+    'with @pytest.mark.fanout(agent="…"), and look at what -k, -m or --fanout-agent leave out',
+    "incomplete",
+)
+
+
+# --- the end of a run --------------------------------------------------------------------------------------------
+
+
+def run_of(told: Told, folder: Path) -> Run:
+    finish = Finish(
+        told=told, settings=find_settings(folder), evalsets={}, budget=BUDGET, store=RecordingStore(folder),
+        mode="replay", run_id="run", begun_at=0, shard=None, narrowed=False, base_option=None, pytest_exit=0,
+    )  # fmt: skip
+    run, verdict = finish.judge(())
+    assert verdict.outcome == "not_measured"
+    return run
+
+
+def measured_as(*nodes: str) -> Told:
+    runs = [TaskRun("support", node, 1, "ok", True, {"fanout": 1}) for node in nodes]
+    return Told(task_runs=runs, selected=set(nodes), measured=set(nodes))
+
+
+def test_nothing_ran(tmp_path: Path) -> None:
+    """A run without a single number says so, and what to look at."""
+    assert run_of(Told(), tmp_path).problems == (NOTHING_RAN,)
+
+
+def test_collection_failed(tmp_path: Path) -> None:
+    """After a failed collection what ran is not all there is."""
+    told = measured_as("a")
+    told.collection_failed = True
+
+    assert run_of(told, tmp_path).problems == (
+        Problem(
+            "collection-failed",
+            "the collection failed, so tasks are missing; mend: the errors above, then run again",
+            "incomplete",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lost", "shown"),
+    [
+        (1, "1 trial began or waited and gave no number: lost-0"),
+        (5, "5 trials began or waited and gave no number: lost-0, lost-1, lost-2, lost-3, lost-4"),
+        (7, "7 trials began or waited and gave no number: lost-0, lost-1, lost-2, lost-3, lost-4 and 2 more"),
+    ],
+)
+def test_tasks_lost(tmp_path: Path, lost: int, shown: str) -> None:
+    """Trials that were selected and neither measured nor skipped are named, the first five of them."""
+    told = measured_as("a")
+    told.selected |= {f"lost-{n}" for n in range(lost)} | {"left-out"}
+    told.skipped.add("left-out")
+
+    assert run_of(told, tmp_path).problems == (
+        Problem("tasks-lost", f"{shown}; mend: find out what ended them, and run again", "incomplete"),
+    )
+
+
+# --- workers -----------------------------------------------------------------------------------------------------
+
+
+def session_of(**more: Any) -> FanoutSession:
+    """A session as far as one of its hooks looks at it."""
+    session = FanoutSession.__new__(FanoutSession)
+    known = {"told": Told(), "workers": [], "works": {}, "only": [], "run_id": "run", "shard": None, "trials": None}
+    for name, value in (known | more).items():
+        setattr(session, name, value)
+    return session
+
+
+def node_of(name: str, **more: Any) -> Any:
+    return SimpleNamespace(gateway=SimpleNamespace(id=name), workerinput={}, **more)
+
+
+def test_a_worker_is_awaited_until_its_last_word() -> None:
+    """A worker that crashes, or is cut off by an early stop, stays awaited; what the others told is added up."""
+    session = session_of()
+    words = {"fanout": pickle.dumps(Told(late=2, deselected=1).portable()).hex()}
+    spoke, crashed, cut_off = node_of("gw0", workeroutput=words), node_of("gw1"), node_of("gw2")
+    for node in (spoke, crashed, cut_off):
+        session.pytest_configure_node(node)
+    session.pytest_testnodedown(spoke, None)
+    session.pytest_testnodedown(crashed, "Not properly terminated")
+
+    assert session.workers == ["gw1", "gw2"]
+    assert (session.told.late, session.told.deselected) == (2, 1)
+
+
+def test_worker_lost(accepted: Project) -> None:
+    """A11: a worker that dies after all its numbers were told still makes the run incomplete, and says why."""
+    accepted.write(
+        "conftest.py",
+        "import os\n\ndef pytest_runtest_teardown(item):\n"
+        "    if '::task-2::t1' in item.nodeid:\n        os.kill(os.getpid(), 9)\n",
+    )
+    result = accepted.pytest("-n", "1", "--fanout-trials=1", PYTHONPATH=str(Path(pytest_fanout.__file__).parents[1]))
+
+    assert result.report is not None, result.text
+    problems = {problem["slug"]: problem for problem in result.report["problems"]}
+    assert {task["task"] for task in result.agent["tasks"]} == {"task-1", "task-2", "task-3"}
+    assert "tasks-lost" not in problems
+    assert problems["worker-lost"]["text"] == (
+        "the worker gw0 ended without its last word, which tells of late calls and of those that no task owns: even "
+        "where each trial has its number, they cannot be trusted; mend: find out why it ended, and run again"
+    )
+    assert (result.verdict, result.exit) == ("incomplete", 1)
+
+
+# --- collection --------------------------------------------------------------------------------------------------
+
+
+def marked_item(nodeid: str, agent: str = "support", task: str | None = None) -> Any:
+    mark = pytest.mark.fanout(agent=agent, task=task).mark
+    return type("Item", (), {"nodeid": nodeid, "get_closest_marker": lambda self, name: mark})()
+
+
+def test_duplicate_task(tmp_path: Path) -> None:
+    """A task that stands twice names both places; as a problem of the run it is seen through xdist as well."""
+    session = session_of(settings=find_settings(tmp_path), mode="live")
+    items = [marked_item("a.py::test_one", task="same"), marked_item("b.py::test_two", task="same")]
+    with pytest.raises(pytest.UsageError) as caught:
+        session.pytest_collection_modifyitems(items)
+
+    text = "the task 'same' of class 'support' stands twice: a.py::test_one and b.py::test_two"
+    mend = "mend: give one of them another id or task="
+    assert str(caught.value) == f"{text}\n  {mend}{SEE}duplicate-task"
+    assert session.told.problems == [Problem("duplicate-task", f"{text}; {mend}", "incomplete")]
+
+
+def test_unknown_agent(tmp_path: Path) -> None:
+    """A class that --fanout-agent names and nobody knows is refused, also beside one that is known."""
+    session = session_of(settings=find_settings(tmp_path), mode="live", only=["support", "suport"])
+    with pytest.raises(pytest.UsageError) as caught:
+        session.pytest_collection_modifyitems([marked_item("a.py::test_one"), marked_item("a.py::test_b", "research")])
+
+    assert str(caught.value) == (
+        "--fanout-agent=suport: no setting and no marked test that was collected has this agent class;"
+        f" known: research, support\n  mend: name one of these{SEE}unknown-agent"
+    )
+
+
+# --- meters ------------------------------------------------------------------------------------------------------
+
+
+def test_already_measuring() -> None:
+    """measure() inside measure() is refused; the outer one goes on and ends well."""
+    with pytest_fanout.measure(agent="support", task="outer") as outer:
+        with pytest.raises(UsageError) as caught, pytest_fanout.measure(agent="support", task="inner"):
+            pass
+        assert outer.fanout == 0
+
+    assert str(caught.value) == (
+        "measure() was called while this process is measuring a task\n"
+        f"  mend: use the fanout_meter fixture inside a measured test{SEE}already-measuring"
+    )
+    assert outer.problems == ()
+
+
+def test_meter_without_task() -> None:
+    """The fixture in a test without a mark names that test."""
+    with pytest.raises(UsageError) as caught:
+        session_of().meter_of(marked_item("a.py::test_one"))
+
+    assert str(caught.value) == (
+        "a.py::test_one: fanout_meter needs a test marked as a task\n"
+        f'  mend: @pytest.mark.fanout(agent="support"){SEE}meter-without-task'
+    )
+
+
+def test_meter_before_its_task() -> None:
+    """Read in set-up, the fixture shows no counts of the task before it; in the task it shows its own."""
+    item, runner = marked_item("a.py::test_two"), SimpleNamespace(scope=None)
+    session = session_of(works={item: MeasuredTask("support", "two", 1, "d")}, runner=runner)
+    meter = session.meter_of(item)
+    texts = []
+    for scope in (None, SimpleNamespace(agent="support", task="one", trial=1, fanout=9)):
+        runner.scope = scope
+        with pytest.raises(UsageError) as caught:
+            _ = meter.fanout
+        texts.append(str(caught.value))
+    runner.scope = SimpleNamespace(agent="support", task="two", trial=1, fanout=4)
+
+    assert (
+        texts
+        == [
+            "a.py::test_two: fanout_meter was read before its task began\n"
+            f"  mend: read it in the test itself, not in a fixture's set-up{SEE}meter-without-task"
+        ]
+        * 2
+    )
+    assert meter.fanout == 4
+
+
+def test_forked_call() -> None:
+    """A child made by fork that calls a model is answered by a refusal, and makes its task invalid in the parent."""
+    root = Path(__file__).parents[2]
+    code = """
+        import os, httpx
+        from metering import metering, run_task, chat
+        def agent():
+            child = os.fork()
+            if child == 0:
+                print(httpx.post("http://127.0.0.1:9/v1/chat/completions", json=chat()).text, flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+        with metering() as meter:
+            first, second = run_task(meter, agent), run_task(meter, lambda: None)
+            for problem in first.trace.problems:
+                print(problem.slug, problem.verdict, problem.task, problem.text)
+            print(second.trace.problems, meter.finish().problems)
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": f"{root}:{root / 'tests' / 'meter'}", "PATH": "/usr/bin:/bin"},
+    )
+
+    assert (done.stdout.splitlines(), done.stderr) == (
+        [
+            '{"error": {"type": "pytest_fanout", "code": "forked-call", "message": "pytest-fanout: a model call in a '
+            'forked child process cannot be counted; see docs/messages.md#forked-call"}}',
+            "forked-call invalid t a child process made by fork called a model; it was refused, because it cannot be "
+            "counted; mend: call models from this process, or start children with the method spawn",
+            "() ()",
+        ],
+        "",
+    )
+
+
+class NumpyFalse:
+    """Equal to False and not False, as numpy.False_ is."""
+
+    def __eq__(self, other: object) -> bool:
+        return other == 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [(None, True), (True, True), ("", True), ([], True), (False, False), (0, False), (NumpyFalse(), False)],
+)
+def test_what_a_check_returns(said: Any, passes: bool) -> None:
+    """A check fails a trial by False and by what equals it; by nothing else than that or an error."""
+    item = EvalItem.__new__(EvalItem)
+    agent = SimpleNamespace(name="support", check="shop:polite")
+    item.runner = SimpleNamespace(agent=agent, call=lambda task: "answer", check=lambda task, answer: said)  # type: ignore[assignment]
+    item.eval_task = SimpleNamespace(input=1, expect=None)  # type: ignore[assignment]
+    item.measured = MeasuredTask("support", "refund", 1, "definition")
+    item.aside = pytest_fanout.aside
+    if passes:
+        assert item.runtest() is None  # type: ignore[func-returns-value]
+    else:
+        with pytest.raises(TrialFailed, match=r"^check shop:polite returned False$"):
+            item.runtest()
+
+
+# --- trials ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Iterator[Callable[..., tuple[TaskRun, BaseException | None]]]:
+    """Runs a call as trial 1 of task `refund` in record mode, into an empty store."""
+    meter = Meter(mode="record", measure=BUDGET.measure)
+    assert meter.start() == ()
+    api.activate(meter)
+    runner = TrialRunner(
+        meter=meter,
+        store=RecordingStore(tmp_path),
+        budget=BUDGET,
+        mode="record",
+        volatile=compile_volatile((), ""),
+        codecs=(),
+        redact=lambda request, answer: (request, answer),
+    )
+    yield lambda call: runner.run(MeasuredTask("support", "refund", 1, "definition"), call)
+    api.activate(None)
+    meter.stop()
+
+
+def ask(base_url: str, text: str = "hi") -> str:
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    answer = httpx.post(base_url + "/v1/chat/completions", json=body)
+    answer.raise_for_status()
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def test_no_model_answered(record: Any, model: ModelServer, tmp_path: Path) -> None:
+    """A trial in which every request failed is not recorded; the last failure and the host are told."""
+    model.restart([{"status": 503}])
+    task_run, _ = record(lambda: ask(model.base_url))
+
+    text = (
+        f"no model answered (HTTP 503, at 127.0.0.1:{model.port}); nothing was recorded."
+        " Is its server up, are URL and key set?"
+    )
+    assert task_run.problems == (Problem("no-model-answered", text, "invalid", "support", "refund", 1),)
+    assert not any(tmp_path.iterdir())
+
+
+def test_unproved_recording(record: Any, model: ModelServer, tmp_path: Path) -> None:
+    """An agent with a random id in its prompt cannot be replayed: its recording is not stored, the difference shown."""
+    sent: list[str] = []
+
+    def agent() -> None:
+        sent.append(uuid.uuid4().hex)
+        ask(model.base_url, sent[-1])
+
+    task_run, _ = record(agent)
+
+    (problem,) = [problem for problem in task_run.problems if problem.slug == "unproved-recording"]
+    assert problem.text == (
+        "support::refund::t1: the recording does not replay, so it was not stored: call 1: "
+        f'messages[0] (user): "{sent[0]}" -> "{sent[1]}"; mend: make the requests steady from run to run, or name '
+        "what changes in `volatile` of budget.toml"
+    )
+    assert (problem.verdict, task_run.recording) == ("invalid", None)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_skip_after_calls_is_a_failed_trial(record: Any, model: ModelServer) -> None:
+    """A trial that spent calls and then skips stays in the distribution: its number may be the large one."""
+
+    def agent() -> None:
+        ask(model.base_url)
+        pytest.skip("too hard")
+
+    task_run, error = record(agent)
+
+    assert (task_run.status, task_run.passed, task_run.samples["fanout"]) == ("failed", False, 1)
+    assert str(error) == "skipped after it had called a model: too hard"
+
+
+def test_a_skip_before_any_call_is_a_skip(record: Any) -> None:
+    """A trial that skips before it did anything has no number, and its item is skipped."""
+    with pytest.raises(pytest.skip.Exception, match="no GPU here"):
+        record(lambda: pytest.skip("no GPU here"))
