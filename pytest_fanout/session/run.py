@@ -118,9 +118,7 @@ class FanoutSession:
             measure=self.budget.measure,
             hosts=self.store.hosts(),
             codecs=codecs,
-            cap_warning=lambda task, cap, share: self.config.hook.pytest_fanout_cap_warning(
-                task=task, cap=cap, share=share
-            ),
+            cap_warning=self._warn_of_cap,
         )
         self.told.problems.extend(self.meter.start())
         api.activate(self.meter)
@@ -134,6 +132,11 @@ class FanoutSession:
             codecs=codecs,
             redact=self._redact,
         )
+
+    def _warn_of_cap(self, task: str, cap: str, share: float) -> None:
+        # the proof of a recording repeats what its live run has told already
+        if self.runner is not None and not self.runner.proving:
+            self.config.hook.pytest_fanout_cap_warning(task=task, cap=cap, share=share)
 
     def _redact(self, request: HttpRequest, answer: HttpAnswer | None) -> tuple[HttpRequest, HttpAnswer | None]:
         """What the redact hooks make of an exchange, each given what the one before returned."""

@@ -77,6 +77,7 @@ class TrialRunner:
         self.codecs = codecs
         self.redact = redact
         self.scope: Any = None  # of the execution that runs now
+        self.proving = False  # that execution proves a recording
 
     def run(self, work: MeasuredTask, call: Callable[[], Any]) -> tuple[TaskRun, BaseException | None]:
         """Measure one trial.
@@ -197,7 +198,11 @@ class TrialRunner:
             scratch.save(made)
             stored = scratch.load(work.agent, work.task, work.trial)
         try:
-            proof = self._play(work, call, stored, replayed=True)
+            self.proving = True
+            try:
+                proof = self._play(work, call, stored, replayed=True)
+            finally:
+                self.proving = False
         except _SKIPPED as skipped:
             return stored, (f"the task was skipped on replay: {skipped.msg}",)
         expected = self._measure(stored.exchanges, stored.duration_ms)

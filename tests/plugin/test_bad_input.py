@@ -155,12 +155,12 @@ def test_an_answer_that_nobody_gives(project: Project) -> None:
 
     assert (result.verdict, result.exit) == ("invalid", 1)
     assert "no model answered" in result.out
-    assert not list(project.root.glob("fixtures/recordings/**/t*"))
+    assert not list(project.root.glob("fixtures/recordings/**/t*.jsonl"))
 
 
 def test_full_disk_while_recording(accepted: Project) -> None:
     """When a recording cannot be written, the old one is whole and the run is not measured."""
-    before = {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/**/t*")}
+    before = {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/**/t*.jsonl")}
     accepted.edit("shop.py", "Plan briefly.", "Plan at length, please, and in order. " * 40)
     code = (
         "import resource, signal, sys, pytest\n"
@@ -173,7 +173,7 @@ def test_full_disk_while_recording(accepted: Project) -> None:
 
     assert result.exit != 0
     assert "could not be written" in result.text
-    assert {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/**/t*")} == before
+    assert {p: p.read_bytes() for p in accepted.root.glob("fixtures/recordings/**/t*.jsonl")} == before
     assert not list(accepted.root.rglob("*.tmp"))
 
 

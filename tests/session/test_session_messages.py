@@ -46,7 +46,7 @@ NOTHING_RAN = Problem(
 def run_of(told: Told, folder: Path) -> Run:
     finish = Finish(
         told=told, settings=find_settings(folder), evalsets={}, budget=BUDGET, store=RecordingStore(folder),
-        mode="replay", run_id="run", begun_at=0, shard=None, narrowed=False, base_option=None, pytest_exit=0,
+        mode="replay", run_id="run", begun_at=0, shard=None, expected=0, narrowed=False, base_option=None, pytest_exit=0,
     )  # fmt: skip
     run, verdict = finish.judge(())
     assert verdict.outcome == "not_measured"
