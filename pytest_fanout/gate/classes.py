@@ -70,7 +70,8 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
     metrics = _metrics(base, head, measured, limits, covering)
     problems += _of_metrics(agent, metrics, limits, base or head, measured, covering)
-    problems += _of_few_tasks(agent, measured, grounds.budget.judge_for(agent))
+    if covering is None:
+        problems += _of_few_tasks(agent, measured, grounds.budget.judge_for(agent))
     if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
         early = find_permit(
             agent,

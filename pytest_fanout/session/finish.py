@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -198,23 +197,22 @@ class Finish:
             text = stop_commands(text, secrets.token_hex(16))
         return text
 
-    def tell_github(self, run: Run, verdict: Verdict) -> None:
-        """Annotations on standard output and the step summary, under GitHub Actions only."""
+    def tell_github(self, run: Run, verdict: Verdict, encoding: str) -> list[str]:
+        """Write the step summary; return the annotations, each a line for the log. Under GitHub Actions only."""
         if os.environ.get("GITHUB_ACTIONS") != "true":
-            return
+            return []
         from pytest_fanout.report.github import annotations
         from pytest_fanout.report.markdown import render
 
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        for line in annotations(run, verdict):
-            print(line.encode(encoding, "backslashreplace").decode(encoding))
+        lines = [line.encode(encoding, "backslashreplace").decode(encoding) for line in annotations(run, verdict)]
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if summary:
             try:
                 with open(summary, "a", encoding="utf-8", newline="\n") as file:
                     file.write(render(run, verdict) + "\n")
             except OSError as error:
-                print(f"::warning title=fanout budget::the step summary could not be written: {error.strerror}")
+                lines.append(f"::warning title=fanout budget::the step summary cannot be written: {error.strerror}")
+        return lines
 
 
 def totals_of(runs: Sequence[TaskRun], told: Told) -> Totals:

@@ -433,22 +433,24 @@ class FanoutSession:
         )
         run, verdict = finish.judge(self.config.hook.pytest_fanout_profiles())
         problem = finish.write_report(self.report, run, verdict)
-        if (problem is None and verdict.outcome in ("within", "waived")) or (
-            verdict.verdict == "shard" and problem is None
-        ):
-            pass
-        elif session.exitstatus == 0:
+        is_green = verdict.outcome in ("within", "waived") or verdict.verdict == "shard"
+        if session.exitstatus == 0 and not (is_green and problem is None):
             session.exitstatus = 1
-        self.config.hook.pytest_fanout_finished(run=run, verdict=verdict)
+        try:
+            self.config.hook.pytest_fanout_finished(run=run, verdict=verdict)
+        except BaseException:
+            # pytest ends with another exit than the report says: nothing may take that report for a pass
+            finish.write_report(self.report, replace(run, session=replace(run.session, pytest_exit=3)), verdict)
+            raise
         terminal = self.config.pluginmanager.get_plugin("terminalreporter")
         width = min(getattr(getattr(terminal, "_tw", None), "fullwidth", 80), 100) if terminal else 80
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         self.verdict_text = finish.text(run, verdict, width=max(width, 80), encoding=encoding)
         if problem is not None:
             self.verdict_text += f"\n{problem}\n"
-        finish.tell_github(run, verdict)
+        self.verdict_text = "\n".join([self.verdict_text.rstrip("\n"), *finish.tell_github(run, verdict, encoding)])
         if terminal is None:
-            print(self.verdict_text)
+            print(f"\n{self.verdict_text}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

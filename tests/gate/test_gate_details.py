@@ -434,6 +434,22 @@ def test_a_new_draw_says_that_noise_was_not_considered(world: World) -> None:
     assert {"noise-not-considered", "redrawn"} <= {notice.slug for notice in result.notices}
 
 
+@pytest.mark.parametrize(("tasks", "verdict"), [(9, "inconclusive"), (10, "pass")])
+def test_a_new_draw_of_few_tasks_is_no_pass(world: World, tasks: int, verdict: str) -> None:
+    """few-tasks-new-draw: below ten tasks chance alone is larger than any budget; ten may pass."""
+    run = make_run(mode="record")
+    few = tuple(replace(task, new_draw=True) for task in run.tasks if task.task in sorted(TWENTY)[:tasks])
+    run = replace(run, tasks=few, session=replace(run.session, partial=True))
+
+    (result,) = world.judge(run).classes
+
+    assert result.verdict == verdict
+    assert [problem.text for problem in result.problems] == [
+        "support: a new draw of 9 tasks cannot be shown to be within budget, at least 10 are needed; "
+        "mend: accept it as the new anchor, or add tasks"
+    ] * (verdict == "inconclusive")
+
+
 def test_trials_of_another_number_of_draws_still_count_once(world: World) -> None:
     """A new draw with five trials of each task is compared by weights of 1/5."""
     run = make_run({task: values * 5 for task, values in TWENTY.items()}, mode="live")
