@@ -152,7 +152,7 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
     assumptions = [
         f"- {code(item.agent)} {code(text)}"
         for item in verdict.projections
-        for text in (f"indicative, GPU profile {item.profile}", *item.assumptions)
+        for text in (f"GPU profile {item.profile}", *item.assumptions)
     ]
     if assumptions:
         sections.append(("What the GPU figures stand on", assumptions))

@@ -210,7 +210,7 @@ def _sites(page: _Page, verdict: Verdict) -> None:
 def _capacity(page: _Page, verdict: Verdict) -> None:
     texts = [f"{line.agent or 'all classes:'} {line.text}" for line in summary.capacity(verdict)]
     for profile in dict.fromkeys(projection.profile for projection in verdict.projections):
-        texts.append(f"indicative, GPU profile {profile}")
+        texts.append(f"GPU profile {profile}")
     assumptions = {text for projection in verdict.projections for text in projection.assumptions}
     if assumptions:
         texts.append(f"{plural(len(assumptions), 'assumption')} behind it, in the report")

@@ -132,7 +132,7 @@ def test_without_demand_capacity_is_said_per_1000_tasks_and_not_rounded_up() -> 
     text = terminal.render(run(), verdict)
 
     assert "capacity  support 0.5 -> 0.75 GPUs per 1,000 tasks/hour\n" in text
-    assert "          indicative, GPU profile h100-sxm-llama-70b (vendor page, 2025)\n" in text
+    assert "          GPU profile h100-sxm-llama-70b (vendor page, 2025)\n" in text
 
 
 def test_demand_for_some_classes_only_gives_no_sum() -> None:
