@@ -23,7 +23,7 @@ from pytest_fanout.meter import Meter
 from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
 from pytest_fanout.session.finish import Finish, Told
-from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
+from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, TrialFailed, marked_task
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository
@@ -319,6 +319,9 @@ class FanoutSession:
             task_run, error = runner.run(work, original)
             self.finished[item] = task_run
             self.config.hook.pytest_fanout_task_finished(task_run=task_run)
+            if task_run.status == "stale":
+                # what the agent made of the refusal is beside the point, and its traceback takes longer than its task
+                raise TrialFailed("stale: a request is not on the recording") from None
             if error is not None:
                 raise error
 
@@ -452,11 +455,14 @@ class FanoutSession:
         if terminal is None:
             print(f"\n{self.verdict_text}")
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, Any, Any]:
+        result = yield
+        # after everything else that is summarised, so that the verdict is what stands above the prompt
         if self.verdict_text is not None:
             terminalreporter.section("fanout budget", sep="=")
             terminalreporter.write(self.verdict_text.rstrip("\n") + "\n")
+        return result
 
 
 def worker_lost(name: str) -> Problem:
