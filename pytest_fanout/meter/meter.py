@@ -105,6 +105,7 @@ class Meter:
         self._watch.install()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
+        self._undo.append(self._tripwire.watch_children())
         self._tripwire.arm()
         self._told = len(self._failed)
         return tuple(self._failed)

@@ -197,8 +197,12 @@ class Seam:
             self._child_called[0] = 0
             (scope or self).add_problem("forked-call", FORKED_CALL)
 
-    def _in_child(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight:
+    def child_called(self) -> None:
+        """In a child made by fork: let the parent know that it called a model."""
         self._child_called[0] = 1
+
+    def _in_child(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight:
+        self.child_called()
         flight = self._flight(None, AGENT, layer, method, url, headers, body)
         return self._refused(flight, 400, "forked-call", "a model call in a forked child process cannot be counted")
 
