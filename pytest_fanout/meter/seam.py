@@ -54,6 +54,8 @@ class Seam:
         self.active = False
         self.forked = False  # in a child made by fork nothing can be counted for the parent
         self._child_called = mmap.mmap(-1, 1)  # shared with children made by fork: 1 once one has called a model
+        self.ended: Callable[[str], None] | None = None  # the run is over: who is to be told of a call that still comes
+        self.exiting = False  # and so is the process
         self.probe: list[str] | None = None  # while a hook proves itself: what it saw
         self.problems: list[Problem] = []
         self.late = 0
@@ -90,6 +92,8 @@ class Seam:
         target = self._targets.get((method, url)) or self._look(method, url)
         if target.way == "passthrough" or (local and target.role != "model"):
             return None  # local code runs in every mode; what it sends itself is booked by itself
+        if self.ended is not None:
+            return self._after_the_end(target, layer, method, url, headers, body)
         place = self.ledger.place()
         if target.way == "ignore":
             return self._replied(self._flight(None, AGENT, layer, method, url, headers, body), 204, b"")
@@ -190,6 +194,26 @@ class Seam:
         if self.mode == "replay":
             return self._refused(flight, 400, "request-not-recorded", "replay goes to no network")
         return self._live(flight, target)
+
+    def is_left_over(self) -> bool:
+        """After the end of the run: whether this code is a rest of it, and not of the program around pytest."""
+        return self.exiting or self.ledger.is_of_the_run()
+
+    def tell_left_over(self, where: str) -> None:
+        """After the end of the run: something that the run has left behind called a model."""
+        place = self.ledger.place()
+        of = f" for task {place.scope.task!r} of {place.scope.agent}" if place is not None else ""
+        assert self.ended is not None
+        self.ended(f"{where} was called{of} after the run had ended; it was refused, because it cannot be counted")
+
+    def _after_the_end(
+        self, target: Target, layer: str, method: str, url: str, headers: RawHeaders, body: bytes
+    ) -> Flight | None:
+        if target.role != "model" or not self.is_left_over():
+            return None
+        self.tell_left_over(f"{method} {target.name}")
+        flight = self._flight(None, AGENT, layer, method, url, headers, body)
+        return self._refused(flight, 400, "call-after-end", "the run has ended")
 
     def hear_children(self, scope: TaskScope | None) -> None:
         """A child made by fork called a model: the task that ran meanwhile, or the run, has too few calls."""

@@ -83,7 +83,8 @@ class Tripwire:
             if os.getpid() != self._pid:
                 self._in_child(event, args)
             elif event in _CHILDREN:
-                self._child(event, args)
+                if self._seam.ended is None:
+                    self._child(event, args)
             elif event == "socket.getaddrinfo":
                 self._looked_up(args)
             elif args[0].family in _INTERNET:
@@ -118,7 +119,11 @@ class Tripwire:
         outer = outer_request()
         if outer is not None and outer.port == port:
             return  # the connection of a request that a hook has booked
-        if self._is_model(host, port):
+        if self._seam.ended is not None:
+            if self._is_model(host, port) and self._seam.is_left_over():
+                self._seam.tell_left_over(f"{host}:{port}")
+                raise ConnectionRefusedError(f"pytest-fanout: the run has ended ({host}:{port})")
+        elif self._is_model(host, port):
             self._bypass(host, port, _caller())
         elif not is_loopback(host) and port in self._names:
             # The name was looked up outside every hook, and now somebody connects outside every hook.
