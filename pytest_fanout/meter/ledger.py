@@ -63,6 +63,16 @@ class Outer(NamedTuple):
     host: str
     port: int
     counted: bool
+    sent: list[Sent]  # what the client's transport has really put on the network for it
+
+
+class Sent:
+    """One sending below a request; ``status`` None: no answer yet, 0: none came."""
+
+    __slots__ = ("status",)
+
+    def __init__(self) -> None:
+        self.status: int | None = None
 
 
 INSIDE: ContextVar[Outer | None] = ContextVar("pytest_fanout_inside", default=None)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
-from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, outer_request
+from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, Sent, outer_request
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
@@ -75,7 +75,7 @@ class Seam:
             same = (above.method, above.body) == (method, body)
             if same and (body or above.path == target.path):
                 return None
-        return Outer(method, target.path, body, target.host, target.port, target.counted)
+        return Outer(method, target.path, body, target.host, target.port, target.counted, [])
 
     def begin(
         self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes, *, local: bool = False
@@ -114,6 +114,30 @@ class Seam:
         elif scope.source is not None or self.mode == "replay":
             return self._from_source(scope, flight)
         return self._live(flight, target)
+
+    def sending(self, method: str, url: str) -> Sent | None:
+        """A network transport is about to send. A transport of the user's above it may send one request many times.
+
+        Returns:
+            Where to note the answer; None when it is not a model call that a hook has booked.
+        """
+        outer = outer_request()
+        if not self.active or outer is None or not outer.counted:
+            return None
+        if method != outer.method or path_of(url) != outer.path:
+            return None
+        if outer.sent:
+            owner = place.scope if (place := self.ledger.place()) is not None else self
+            where = f"{method} {outer.host}:{outer.port}"
+            if any(earlier.status is None or 200 <= earlier.status < 300 for earlier in outer.sent):
+                text = f"the client's transport sent {where} again although it had not failed: calls are not counted"
+                owner.add_problem("resent-by-transport", f"{text}\n  mend: repeat it above the client")
+            else:
+                text = f"the client's transport retries {where} by itself: attempts holds one for all of them"
+                owner.add_problem("retried-by-transport", text, "notice")
+        sent = Sent()
+        outer.sent.append(sent)
+        return sent
 
     def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
         """Add a problem of the run once."""
