@@ -70,6 +70,8 @@ def find_settings(start: Path) -> Settings:
 def _read(path: Path) -> Settings:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ConfigError("bad-toml", "is nested too deeply", where=str(path), mend="mend the file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError("bad-toml", f"is not valid TOML: {error}", where=str(path), mend="mend the file") from None
     except OSError as error:

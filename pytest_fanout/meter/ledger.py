@@ -15,20 +15,30 @@ The agent's own context variables are left as they are: only ours travels.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
+import multiprocessing.pool
+import queue
+import selectors
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from pytest_fanout.meter.task import TaskScope
 
 AGENT = "agent"
 SETUP = "setup"
+#: Where a thread stands that waits for work, for another thread or for the network of an event loop.
+_WAITING = frozenset(
+    module.__file__ for module in (threading, queue, selectors, concurrent.futures.thread, multiprocessing.pool)
+)
 
 
 class Place(NamedTuple):
@@ -53,6 +63,16 @@ class Outer(NamedTuple):
     host: str
     port: int
     counted: bool
+    sent: list[Sent]  # what the client's transport has really put on the network for it
+
+
+class Sent:
+    """One sending below a request; ``status`` None: no answer yet, 0: none came."""
+
+    __slots__ = ("status",)
+
+    def __init__(self) -> None:
+        self.status: int | None = None
 
 
 INSIDE: ContextVar[Outer | None] = ContextVar("pytest_fanout_inside", default=None)
@@ -61,6 +81,7 @@ INSIDE: ContextVar[Outer | None] = ContextVar("pytest_fanout_inside", default=No
 class _Thread(threading.local):
     place: Place | None = None
     inside: Outer | None = None
+    measured: bool = False  # started while something was measured
 
 
 _THREAD = _Thread()
@@ -78,6 +99,7 @@ class Ledger:
         self.running: TaskScope | None = None
         self.elders: set[int] = set()
         self.setup_depth = 0
+        self._started: WeakSet[threading.Thread] = WeakSet()  # by tasks
         self._undo: list[Callable[[], None]] = []
 
     # --- asking ------------------------------------------------------------------------------------------------
@@ -123,6 +145,21 @@ class Ledger:
         finally:
             self.setup_depth -= 1
 
+    def is_of_the_run(self) -> bool:
+        """Whether this code was started by a task, or by anything else while something was measured."""
+        return self.place() is not None or _THREAD.measured
+
+    def wait_for_threads(self, most_s: float) -> None:
+        """Give threads that tasks have left behind the time to finish; those that only wait for work are left alone."""
+        until = time.monotonic() + most_s
+        while time.monotonic() < until:
+            frames = sys._current_frames()
+            busy = [frames.get(t.ident or 0) for t in list(self._started) if t.is_alive()]
+            if not any(frame is not None and frame.f_code.co_filename not in _WAITING for frame in busy):
+                return
+            del frames, busy  # frames hold the variables of the agent
+            time.sleep(0.01)
+
     # --- carrying ----------------------------------------------------------------------------------------------
 
     def install(self) -> None:
@@ -165,6 +202,7 @@ class Ledger:
                     vars(thread).pop("run", None)
                 else:
                     thread.run = own  # type: ignore[method-assign]
+                _THREAD.measured = True
                 if place is not None:
                     ledger.elders.discard(get_ident())  # the number of a dead thread may have come back
                     _THREAD.place = place
@@ -172,6 +210,8 @@ class Ledger:
                     ledger.elders.add(get_ident())  # a worker made by a fixture is older than the test's calls
                 run()
 
+            if place is not None:
+                ledger._started.add(thread)
             thread.run = carried  # type: ignore[method-assign]
             return start(thread)  # type: ignore[no-any-return]
 

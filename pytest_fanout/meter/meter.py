@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
@@ -21,6 +22,8 @@ from pytest_fanout.meter.seam import Redact, Seam
 from pytest_fanout.meter.task import CapWarning, Source, TaskScope, Trace
 from pytest_fanout.meter.tripwire import Tripwire
 from pytest_fanout.records import Caps, Exchange, MeasureRules, Problem
+
+_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Meter:
     """
 
     _active: ClassVar[Meter | None] = None
+    _lingering: ClassVar[Meter | None] = None
 
     def __init__(
         self,
@@ -91,6 +95,8 @@ class Meter:
                 "a measurement is running already in this process: one counts at a time",
                 mend="end the outer measurement first, or measure in another process",
             )
+        if Meter._lingering is not None:
+            Meter._lingering._put_back()
         Meter._active = self
         if self._rules.seal_keys:
             self._keys.seal()
@@ -105,6 +111,7 @@ class Meter:
         self._watch.install()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
+        self._undo.append(self._tripwire.watch_children())
         self._tripwire.arm()
         self._told = len(self._failed)
         return tuple(self._failed)
@@ -113,20 +120,47 @@ class Meter:
         """Put everything back: patches, environment, signal handler. Safe to call twice."""
         if Meter._active is not self:
             return
+        self._exit_guard.uninstall()
+        self._clock.uninstall()
+        self._keys.unseal()
+        self._put_back()
+        Meter._active = None
+
+    def linger(self, tell: Callable[[str], None]) -> None:
+        """Stop, but for one thing: until the process ends, or measures again, a model call of what the run has left
+        behind (a thread, an exit handler) is refused, and ``tell`` hears of it, on whatever thread that is.
+        """
+        if Meter._active is not self:
+            return
+        self._exit_guard.uninstall()
+        self._clock.uninstall()
+        self._keys.unseal()
+        self._seam.ended = tell
+        # exit handlers run last registered first: those of the agent come after this one
+        atexit.register(self._exiting)
+        self._undo.append(lambda: atexit.unregister(self._exiting))
+        Meter._active, Meter._lingering = None, self
+
+    def _exiting(self) -> None:
+        self._seam.exiting = True
+
+    def _put_back(self) -> None:
         self._tripwire.disarm()
         self._watch.uninstall()
         self._seam.active = False
         while self._undo:
             self._undo.pop()()
-        self._exit_guard.uninstall()
-        self._clock.uninstall()
         self._ledger.uninstall()
-        self._keys.unseal()
-        Meter._active = None
+        if Meter._lingering is self:
+            Meter._lingering = None
 
     def finish(self) -> RunFacts:
-        """What belongs to no task, up to now; without the problems that ``start`` has returned."""
+        """What belongs to no task, up to now; without the problems that ``start`` has returned.
+
+        Threads that tasks have left at work get a moment to come to an end: what they call is late, and counted so.
+        """
         seam = self._seam
+        self._ledger.wait_for_threads(_GRACE_S)
         seam.hear_children(None)
         return RunFacts(
             problems=(*self._failed[self._told :], *seam.problems),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
-from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, outer_request
+from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, Sent, outer_request
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
@@ -54,6 +54,8 @@ class Seam:
         self.active = False
         self.forked = False  # in a child made by fork nothing can be counted for the parent
         self._child_called = mmap.mmap(-1, 1)  # shared with children made by fork: 1 once one has called a model
+        self.ended: Callable[[str], None] | None = None  # the run is over: who is to be told of a call that still comes
+        self.exiting = False  # and so is the process
         self.probe: list[str] | None = None  # while a hook proves itself: what it saw
         self.problems: list[Problem] = []
         self.late = 0
@@ -73,7 +75,7 @@ class Seam:
             same = (above.method, above.body) == (method, body)
             if same and (body or above.path == target.path):
                 return None
-        return Outer(method, target.path, body, target.host, target.port, target.counted)
+        return Outer(method, target.path, body, target.host, target.port, target.counted, [])
 
     def begin(
         self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes, *, local: bool = False
@@ -90,6 +92,8 @@ class Seam:
         target = self._targets.get((method, url)) or self._look(method, url)
         if target.way == "passthrough" or (local and target.role != "model"):
             return None  # local code runs in every mode; what it sends itself is booked by itself
+        if self.ended is not None:
+            return self._after_the_end(target, layer, method, url, headers, body)
         place = self.ledger.place()
         if target.way == "ignore":
             return self._replied(self._flight(None, AGENT, layer, method, url, headers, body), 204, b"")
@@ -110,6 +114,30 @@ class Seam:
         elif scope.source is not None or self.mode == "replay":
             return self._from_source(scope, flight)
         return self._live(flight, target)
+
+    def sending(self, method: str, url: str) -> Sent | None:
+        """A network transport is about to send. A transport of the user's above it may send one request many times.
+
+        Returns:
+            Where to note the answer; None when it is not a model call that a hook has booked.
+        """
+        outer = outer_request()
+        if not self.active or outer is None or not outer.counted:
+            return None
+        if method != outer.method or path_of(url) != outer.path:
+            return None
+        if outer.sent:
+            owner = place.scope if (place := self.ledger.place()) is not None else self
+            where = f"{method} {outer.host}:{outer.port}"
+            if any(earlier.status is None or 200 <= earlier.status < 300 for earlier in outer.sent):
+                text = f"the client's transport sent {where} again although it had not failed: calls are not counted"
+                owner.add_problem("resent-by-transport", f"{text}\n  mend: repeat it above the client")
+            else:
+                text = f"the client's transport retries {where} by itself: attempts holds one for all of them"
+                owner.add_problem("retried-by-transport", text, "notice")
+        sent = Sent()
+        outer.sent.append(sent)
+        return sent
 
     def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
         """Add a problem of the run once."""
@@ -191,14 +219,38 @@ class Seam:
             return self._refused(flight, 400, "request-not-recorded", "replay goes to no network")
         return self._live(flight, target)
 
+    def is_left_over(self) -> bool:
+        """After the end of the run: whether this code is a rest of it, and not of the program around pytest."""
+        return self.exiting or self.ledger.is_of_the_run()
+
+    def tell_left_over(self, where: str) -> None:
+        """After the end of the run: something that the run has left behind called a model."""
+        place = self.ledger.place()
+        of = f" for task {place.scope.task!r} of {place.scope.agent}" if place is not None else ""
+        assert self.ended is not None
+        self.ended(f"{where} was called{of} after the run had ended; it was refused, because it cannot be counted")
+
+    def _after_the_end(
+        self, target: Target, layer: str, method: str, url: str, headers: RawHeaders, body: bytes
+    ) -> Flight | None:
+        if target.role != "model" or not self.is_left_over():
+            return None
+        self.tell_left_over(f"{method} {target.name}")
+        flight = self._flight(None, AGENT, layer, method, url, headers, body)
+        return self._refused(flight, 400, "call-after-end", "the run has ended")
+
     def hear_children(self, scope: TaskScope | None) -> None:
         """A child made by fork called a model: the task that ran meanwhile, or the run, has too few calls."""
         if self._child_called[0]:
             self._child_called[0] = 0
             (scope or self).add_problem("forked-call", FORKED_CALL)
 
-    def _in_child(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight:
+    def child_called(self) -> None:
+        """In a child made by fork: let the parent know that it called a model."""
         self._child_called[0] = 1
+
+    def _in_child(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes) -> Flight:
+        self.child_called()
         flight = self._flight(None, AGENT, layer, method, url, headers, body)
         return self._refused(flight, 400, "forked-call", "a model call in a forked child process cannot be counted")
 

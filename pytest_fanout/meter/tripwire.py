@@ -11,12 +11,12 @@ import socket
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.ledger import Ledger, outer_request
-from pytest_fanout.meter.seam import Seam
+from pytest_fanout.meter.seam import FORKED_CALL, Seam
 from pytest_fanout.wire import hosts
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,7 +24,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"]
 _SITE = ("site-packages", "dist-packages")
 _NETWORK = frozenset({"socket.connect", "socket.getaddrinfo"})
 _INTERNET = frozenset({socket.AF_INET, socket.AF_INET6})
-_CHILDREN = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec"})
+_CHILDREN = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"})
 _GATEWAY = "FANOUT_GATEWAY"  # in the environment of children that the gateway counts
 
 
@@ -76,12 +76,15 @@ class Tripwire:
         Raises:
             ConnectionRefusedError: in replay, for a connection to a model server.
         """
-        if getattr(self._busy, "now", False) or os.getpid() != self._pid:
+        if getattr(self._busy, "now", False):
             return
         self._busy.now = True
         try:
-            if event in _CHILDREN:
-                self._child(event, args)
+            if os.getpid() != self._pid:
+                self._in_child(event, args)
+            elif event in _CHILDREN:
+                if self._seam.ended is None:
+                    self._child(event, args)
             elif event == "socket.getaddrinfo":
                 self._looked_up(args)
             elif args[0].family in _INTERNET:
@@ -116,7 +119,11 @@ class Tripwire:
         outer = outer_request()
         if outer is not None and outer.port == port:
             return  # the connection of a request that a hook has booked
-        if self._is_model(host, port):
+        if self._seam.ended is not None:
+            if self._is_model(host, port) and self._seam.is_left_over():
+                self._seam.tell_left_over(f"{host}:{port}")
+                raise ConnectionRefusedError(f"pytest-fanout: the run has ended ({host}:{port})")
+        elif self._is_model(host, port):
             self._bypass(host, port, _caller())
         elif not is_loopback(host) and port in self._names:
             # The name was looked up outside every hook, and now somebody connects outside every hook.
@@ -141,15 +148,58 @@ class Tripwire:
 
     # --- children ----------------------------------------------------------------------------------------------
 
+    def watch_children(self) -> Callable[[], None]:
+        """Hear of children that multiprocessing starts: its own way to start them raises no audit event.
+
+        A forked child needs no word here: it keeps the hooks, which refuse its model calls and tell this process.
+        """
+        import multiprocessing
+        from multiprocessing.process import BaseProcess
+
+        before = BaseProcess.start
+
+        def start(process: BaseProcess) -> None:
+            method = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
+            if os.getpid() == self._pid and method != "fork":
+                self._started("a process of multiprocessing", "multiprocessing")
+            before(process)
+
+        BaseProcess.start = start  # type: ignore[method-assign,assignment]
+
+        def undo() -> None:
+            if BaseProcess.start is start:
+                BaseProcess.start = before  # type: ignore[method-assign]
+
+        return undo
+
+    def _in_child(self, event: str, args: tuple[Any, ...]) -> None:
+        """A child made by fork has its model calls refused by the hooks, and here when they go round them."""
+        if event == "socket.getaddrinfo":
+            self._looked_up(args)
+        elif event == "socket.connect" and args[0].family in _INTERNET:
+            address = args[1]
+            if not isinstance(address, tuple) or len(address) < 2 or not isinstance(address[1], int):
+                return
+            host, port = str(address[0]).lower(), address[1]
+            if self._is_model(host, port) or (not is_loopback(host) and port in self._names):
+                self._seam.child_called()
+                raise ConnectionRefusedError(f"pytest-fanout: {FORKED_CALL}")
+
     def _child(self, event: str, args: tuple[Any, ...]) -> None:
         environ = args[-1] if isinstance(args[-1], dict) else os.environ
         if _GATEWAY in environ:
             return
         command = args[1] if event == "subprocess.Popen" and args[1] else args[0]
         first = command[0] if isinstance(command, list | tuple) and command else command
-        name = os.path.basename(os.fsdecode(first)) if isinstance(first, str | bytes | os.PathLike) else str(first)
-        text = f"{_caller()} started {name.split(' ')[0]!r}: calls of child processes are not counted"
-        self._notice("child-process", name.split(" ")[0], text)
+        text = os.fsdecode(first) if isinstance(first, str | bytes | os.PathLike) else str(first)
+        if event == "os.system":
+            text = (text.split() or [""])[0]
+        name = os.path.basename(text).split(" ")[0]
+        self._started(repr(name), name)
+
+    def _started(self, what: str, key: str) -> None:
+        text = f"{_caller()} started {what}: calls of child processes are not counted"
+        self._notice("child-process", key, text)
 
     # --- telling -----------------------------------------------------------------------------------------------
 

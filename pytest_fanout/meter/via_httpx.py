@@ -28,10 +28,16 @@ def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
 
     Classes that carry the hook already (``httpx2.alias_httpx()`` makes two names for one class) are left alone.
     """
+    points = (
+        (module.Client, _METHOD, _sync_hook),
+        (module.AsyncClient, _METHOD, _async_hook),
+        (module.HTTPTransport, "handle_request", _sync_transport),
+        (module.AsyncHTTPTransport, "handle_async_request", _async_transport),
+    )
     undo = [
-        _patch(cls, make(module, seam, getattr(cls, _METHOD)))
-        for cls, make in ((module.Client, _sync_hook), (module.AsyncClient, _async_hook))
-        if not hasattr(getattr(cls, _METHOD), _MARK)
+        _patch(cls, name, make(module, seam, getattr(cls, name)))
+        for cls, name, make in points
+        if not hasattr(getattr(cls, name), _MARK)
     ]
 
     def uninstall() -> None:
@@ -72,13 +78,13 @@ def _send_probe(module: ModuleType, cls: Any) -> None:
         step.close()
 
 
-def _patch(cls: Any, hook: Any) -> Callable[[], None]:
-    before = cls.__dict__[_METHOD]
-    setattr(cls, _METHOD, hook)
+def _patch(cls: Any, name: str, hook: Any) -> Callable[[], None]:
+    before = cls.__dict__[name]
+    setattr(cls, name, hook)
 
     def undo() -> None:
-        if cls.__dict__.get(_METHOD) is hook:
-            setattr(cls, _METHOD, before)
+        if cls.__dict__.get(name) is hook:
+            setattr(cls, name, before)
 
     return undo
 
@@ -165,6 +171,46 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 
     setattr(send, _MARK, True)
     return send
+
+
+def _sync_transport(module: ModuleType, seam: Seam, original: Any) -> Any:
+    """Counts nothing: it notices transports that send one request of the client more than once."""
+
+    @functools.wraps(original)
+    def handle_request(transport: Any, request: Any) -> Any:
+        sent = seam.sending(request.method, str(request.url))
+        if sent is None:
+            return original(transport, request)
+        try:
+            response = original(transport, request)
+        except BaseException:
+            sent.status = 0
+            raise
+        sent.status = response.status_code
+        return response
+
+    setattr(handle_request, _MARK, True)
+    return handle_request
+
+
+def _async_transport(module: ModuleType, seam: Seam, original: Any) -> Any:
+    """The same for asynchronous transports."""
+
+    @functools.wraps(original)
+    async def handle_async_request(transport: Any, request: Any) -> Any:
+        sent = seam.sending(request.method, str(request.url))
+        if sent is None:
+            return await original(transport, request)
+        try:
+            response = await original(transport, request)
+        except BaseException:
+            sent.status = 0
+            raise
+        sent.status = response.status_code
+        return response
+
+    setattr(handle_async_request, _MARK, True)
+    return handle_async_request
 
 
 def _in_process(module: ModuleType) -> tuple[type, ...]:

@@ -22,6 +22,7 @@ from pytest_fanout.gate.tree import work_tree_budget
 from pytest_fanout.meter import Meter
 from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
+from pytest_fanout.session.after import AfterTheEnd
 from pytest_fanout.session.finish import Finish, Told
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, TrialFailed, marked_task
 from pytest_fanout.session.trial import TrialRunner
@@ -94,6 +95,7 @@ class FanoutSession:
         self.meter: Meter | None = None
         self.runner: TrialRunner | None = None
         self.verdict_text: str | None = None
+        self.after = AfterTheEnd(report, run_id)
         self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
         self._anchors: dict[str, Baseline] | None = None
 
@@ -410,7 +412,7 @@ class FanoutSession:
         if self.meter is not None:
             self.told.take(self.meter.finish())
             api.activate(None)
-            self.meter.stop()
+            self.meter.linger(self.after.tell)
             self.meter = None
         if self.config.option.collectonly:
             return
@@ -445,6 +447,7 @@ class FanoutSession:
             # pytest ends with another exit than the report says: nothing may take that report for a pass
             finish.write_report(self.report, replace(run, session=replace(run.session, pytest_exit=3)), verdict)
             raise
+        self.after.reported(finish, run, verdict, is_green=session.exitstatus == 0)
         terminal = self.config.pluginmanager.get_plugin("terminalreporter")
         width = min(getattr(getattr(terminal, "_tw", None), "fullwidth", 80), 100) if terminal else 80
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

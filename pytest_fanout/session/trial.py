@@ -30,6 +30,7 @@ from pytest_fanout.store.replay import ReplaySource
 
 Redact = Callable[[HttpRequest, HttpAnswer | None], tuple[HttpRequest, HttpAnswer | None]]
 _SKIPPED = pytest.skip.Exception
+_XFAILED = pytest.xfail.Exception
 
 
 @dataclass(slots=True)
@@ -138,6 +139,9 @@ class TrialRunner:
                 raise error
             # what was spent is measured: a skip would take the trial out of the distribution
             error = TrialFailed(f"skipped after it had called a model: {error.msg}")
+        elif isinstance(error, _XFAILED):
+            # left as it is, pytest would pass it over: whether a failure fails the item, the anchor says
+            error = TrialFailed(f"called pytest.xfail: {error.msg}")
         duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
         if source is None:
             return Played(trace, self._measure(trace.exchanges, duration), error, duration)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -234,3 +235,75 @@ def test_everything_is_put_back() -> None:
 
     assert patched() == before
     assert all(one != two for one, two in zip(before, during, strict=True))
+
+
+class Repeating(httpx2.BaseTransport):
+    """A transport that sends a request as often as it likes, over the library's own."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.inner = httpx2.HTTPTransport()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        for _ in range(self.times - 1):
+            self.inner.handle_request(request).read()
+        return self.inner.handle_request(request)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class RepeatingAsync(httpx2.AsyncBaseTransport):
+    """The same for asynchronous clients, side by side: the answer that comes first is taken."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.inner = httpx2.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        sendings = [self.inner.handle_async_request(request) for _ in range(self.times)]
+        return (await asyncio.gather(*sendings))[0]
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+def ask_through(times: int, url: str) -> None:
+    with httpx2.Client(transport=Repeating(times)) as client:
+        client.post(url + "/v1/chat/completions", json=chat())
+
+
+async def ask_through_async(times: int, url: str) -> None:
+    async with httpx2.AsyncClient(transport=RepeatingAsync(times)) as client:
+        await client.post(url + "/v1/chat/completions", json=chat())
+
+
+@pytest.mark.parametrize("ask", [ask_through, ask_through_async], ids=["sync", "async"])
+def test_a_transport_that_repeats_an_answered_call(ask, model: ModelServer) -> None:  # type: ignore[no-untyped-def]
+    """What is sent again below the counting point, though nothing had failed, makes the task invalid, and is named."""
+    with metering() as meter:
+        once = run_task(meter, lambda: ask(1, model.base_url))
+        twice = run_task(meter, lambda: ask(2, model.base_url))
+
+    assert len(model.generated) == 3
+    assert (once.slugs, twice.slugs) == ([], ["resent-by-transport"])
+    assert twice.trace.problems[0].text == (
+        f"the client's transport sent POST 127.0.0.1:{model.port} again although it had not failed: "
+        "calls are not counted\n  mend: repeat it above the client"
+    )
+
+
+def test_a_transport_that_retries_failures(model: ModelServer) -> None:
+    """Retries of failed sendings inside a transport leave fanout right; that attempts do not show them is a notice."""
+    model.restart([{"status": 503}, {"status": 503}, {}])
+    with metering() as meter:
+        result = run_task(meter, lambda: ask_through(3, model.base_url))
+
+    assert (result.fanout, len(model.generated)) == (1, 3)
+    assert [(p.slug, p.verdict, p.text) for p in result.trace.problems] == [
+        (
+            "retried-by-transport",
+            "notice",
+            f"the client's transport retries POST 127.0.0.1:{model.port} by itself: attempts holds one for all of them",
+        )
+    ]

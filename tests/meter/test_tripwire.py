@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import textwrap
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +162,34 @@ def test_child_processes_are_listed(strict: bool) -> None:
     assert [(p.slug, p.text, p.verdict) for p in result.trace.problems] == [("child-process", text, verdict)]
 
 
+def nothing() -> None:
+    """What a child of multiprocessing runs in these tests."""
+
+
+def by_shell() -> None:
+    os.system("true --with /a/path")  # shell
+
+
+def by_spawn() -> None:
+    process = multiprocessing.get_context("spawn").Process(target=nothing)
+    process.start()  # spawn
+    process.join()
+
+
+@pytest.mark.parametrize(
+    ("way", "what"), [(by_shell, "'true'"), (by_spawn, "a process of multiprocessing")], ids=["shell", "spawn"]
+)
+def test_children_without_popen_are_listed(way: Callable[[], None], what: str) -> None:
+    """`os.system` and the spawned children of multiprocessing go round subprocess, and are listed all the same."""
+    with metering() as meter:
+        result = run_task(meter, way)
+
+    line = f"{HERE}:{line_of(way.__name__.removeprefix('by_'))}"
+    assert [(p.slug, p.text) for p in result.trace.problems] == [
+        ("child-process", f"{line} started {what}: calls of child processes are not counted")
+    ]
+
+
 def test_between_tasks(model: ModelServer) -> None:
     """A bypass while no task runs is a problem of the run; other traffic then is nobody's business."""
     with metering(hosts=[f"127.0.0.1:{model.port}"]) as meter:
@@ -241,3 +271,30 @@ def test_forked_child_cannot_call_uncounted(model: ModelServer) -> None:
 
     assert (done.stdout.strip(), done.stderr) == ("(4, 200) 1", "")
     assert len(model.log) == 1
+
+
+def test_forked_child_cannot_go_round_the_hooks(model: ModelServer) -> None:
+    """A forked child that connects to a known model server past the hooks is refused, and its task is invalid."""
+    done = run_child(
+        """
+        import os, sys, urllib.request
+        from metering import metering, run_task
+        url = sys.argv[1]
+        def agent():
+            child = os.fork()
+            if child == 0:
+                try:
+                    urllib.request.urlopen(url + "/v1/chat/completions", data=b"{}")
+                except OSError:
+                    os._exit(4)
+                os._exit(0)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with metering(hosts=[url.removeprefix("http://")]) as meter:
+            result = run_task(meter, agent)
+            print(result.value, result.slugs)
+        """,
+        model.base_url,
+    )
+
+    assert (done.stdout.strip(), done.stderr) == ("4 ['forked-call']", "")
+    assert model.log == []

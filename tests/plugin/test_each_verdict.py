@@ -367,3 +367,14 @@ def test_a_failing_item_fails_pytest(gated: Project) -> None:
 
     assert result.exit == 1
     assert "15 failed" in result.out
+
+
+def test_an_agent_that_calls_xfail_fails(gated: Project) -> None:
+    """`pytest.xfail()` in an agent is a failed trial: its item fails where the anchor has the task passing."""
+    gated.edit("shop.py", "        return said\n", "        import pytest; pytest.xfail('not today')\n")
+    gated.commit()
+    result = gated.pytest()
+
+    assert triple(result, gated)[2:] == (1, 1)
+    assert {trial["status"] for trial in result.agent["tasks"]} == {"failed"}
+    assert "called pytest.xfail: not today" in result.out

@@ -31,6 +31,13 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value).replace(str(folder / "pyproject.toml"), "FILE")
 
 
+def test_settings_nested_too_deeply(tmp_path: Path) -> None:
+    """TOML that no reader can follow is a refusal like any other, not a traceback."""
+    assert refusal(tmp_path, "x = " + "[" * 3000) == (
+        "FILE: is nested too deeply\n  mend: mend the file" + SEE + "bad-toml"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -587,3 +588,15 @@ def test_a_broken_recording_hides_no_other_host(store: RecordingStore) -> None:
     assert store.hosts() == known
     with pytest.raises(IntegrityError):
         store.load("support", "refund", 2)
+
+
+def test_a_pipe_in_place_of_a_recording_is_not_waited_for(tmp_path: Path) -> None:
+    """A named pipe would block whoever opens it; its hosts are passed over, and loading it is refused."""
+    store = RecordingStore(tmp_path, {})
+    path = store.save(recording(chat("a"))) and next(tmp_path.rglob("t1.jsonl"))
+    path.unlink()
+    os.mkfifo(path)
+
+    assert store.hosts() == frozenset()
+    with pytest.raises(IntegrityError, match="not-a-file"):
+        store.load("support", "refund", 1)
