@@ -38,7 +38,7 @@ def test_each_task_is_recorded_five_times_from_the_model(agent: str) -> None:
 
 @pytest.mark.parametrize("agent", CLASSES)
 def test_the_anchor_is_of_these_recordings_and_has_a_tail(agent: str) -> None:
-    """The committed anchor names the committed recordings, and its fanout differs from task to task and trial to trial."""
+    """The anchor names the committed recordings, and its fanout differs from task to task and trial to trial."""
     data = (SETTINGS.baselines / f"{agent}.json").read_bytes()
     anchor = parse_baseline(data, agent, f"baselines/{agent}.json", stats_of)
     store = RecordingStore(SETTINGS.recordings, {})

@@ -176,6 +176,18 @@ def by_spawn() -> None:
     process.join()
 
 
+def test_naming_the_system_is_no_child_of_note() -> None:
+    """SDKs name the system in their headers, for which Python runs uname: no reader of a report needs to know."""
+
+    def agent() -> None:
+        subprocess.run(["uname", "-p"], check=True, stdout=subprocess.DEVNULL)
+
+    with metering(measure=MeasureRules(strict_egress=True)) as meter:
+        result = run_task(meter, agent)
+
+    assert result.trace.problems == ()
+
+
 @pytest.mark.parametrize(
     ("way", "what"), [(by_shell, "'true'"), (by_spawn, "a process of multiprocessing")], ids=["shell", "spawn"]
 )
