@@ -72,6 +72,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})
+    problems += _of_no_class(run, agents, base_tree.budget, head_tree.budget)
     results = []
     for agent in agents:
         mine = [problem for problem in broken if problem.agent == agent]
@@ -158,6 +159,20 @@ def effective(base: Tree, head: Tree, today: date) -> tuple[Budget, tuple[Proble
                 )
             )
     return budget, tuple(problems)
+
+
+def _of_no_class(run: Run, agents: Sequence[str], base: Budget, head: Budget) -> list[Problem]:
+    """Entries of budget.toml for a class that is nowhere: a misspelt name would leave its limits out in silence."""
+    names = sorted(set(head.limits) - {"default", *agents})
+    if not names or run.session.partial or run.session.shard:
+        return []
+    # taking an old entry out needs an approval, so that one which outlives its class only informs
+    verdict = "notice" if set(names) <= set(base.limits) else "invalid"
+    text = (
+        f"budget.toml has an entry for {', '.join(names)}, and no class is called so: it limits nothing; "
+        f"mend: name one of {', '.join(agents) or 'no class at all'} in [agents.<class>]"
+    )
+    return [Problem("budget-of-no-class", text, verdict)]
 
 
 def _words(value: int | str | None) -> str:

@@ -378,3 +378,16 @@ def test_an_agent_that_calls_xfail_fails(gated: Project) -> None:
     assert triple(result, gated)[2:] == (1, 1)
     assert {trial["status"] for trial in result.agent["tasks"]} == {"failed"}
     assert "called pytest.xfail: not today" in result.out
+
+
+def test_limits_of_a_class_that_is_nowhere(gated: Project) -> None:
+    """A misspelt class in budget.toml is no silent gap: what it was to limit has not been limited."""
+    gated.write("baselines/budget.toml", 'schema = 1\n[agents.suport.limits]\n"fanout.p95" = { max = 1 }\n')
+    gated.commit()
+    result = gated.pytest()
+
+    assert triple(result, gated) == ("invalid", "not_measured", 1, 3)
+    assert [problem["text"] for problem in result.report["problems"] if problem["slug"] == "budget-of-no-class"] == [
+        "budget.toml has an entry for suport, and no class is called so: it limits nothing; "
+        "mend: name one of support in [agents.<class>]"
+    ]
