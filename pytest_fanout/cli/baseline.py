@@ -17,7 +17,7 @@ from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageErr
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
 from pytest_fanout.gate import verify as verify_report
 from pytest_fanout.gate.start import REPORT, start
-from pytest_fanout.gate.tree import folder_of
+from pytest_fanout.gate.tree import folder_of, to_commit
 from pytest_fanout.judge import stats_of
 from pytest_fanout.store.git import Repository
 
@@ -111,7 +111,7 @@ def accept(
     for name in done.removed:
         click.echo(f"removed {clean(name)}")
     folder = folder_of(settings)
-    click.echo(f"\nnext:\n  git add {folder} && git commit\n  have {folder}/ reviewed by its code owners")
+    click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  have {folder}/ reviewed by its code owners")
 
 
 @main.command()

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pytest_fanout.records import Run, Verdict
 
 
-def next_steps(verdict: Verdict, run: Run, folder: str) -> tuple[str, ...]:
-    """Commands or actions that lead on from a verdict; none when it is within budget."""
+def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str, ...]:
+    """Commands or actions that lead on from a verdict; none when it is within budget.
+
+    Args:
+        folder: of the baselines.
+        kept: the folders that are committed with a verdict.
+    """
     steps: list[str] = []
 
     def say(step: str) -> None:
@@ -31,7 +36,7 @@ def next_steps(verdict: Verdict, run: Run, folder: str) -> tuple[str, ...]:
         if "tasks-missing" in mine or "trial-crashed" in mine:
             say("pytest --fanout-budget, whole: without -k, -m, -x or skips")
         if "anchor-not-committed" in mine:
-            say(f'git add {folder} && git commit -m "Accept {result.agent}"')
+            say(f'git add {kept} && git commit -m "Accept {result.agent}"')
         if result.verdict in ("no-baseline", "mismatch", "regressed", "unapproved", "incomplete"):
             gone = result.verdict == "incomplete" and mine != {"tasks-removed"}
             if not gone and "over-max" not in mine and "anchor-removed" not in mine:
@@ -43,5 +48,5 @@ def next_steps(verdict: Verdict, run: Run, folder: str) -> tuple[str, ...]:
     if slugs & {"budget-loosened", "fleet-changed"}:
         say('fanout-baseline accept --reason "…"')
     if verdict.verdict in ("no-baseline", "unapproved", "mismatch", "regressed"):
-        say(f"git add {folder} && git commit, once accepted")
+        say(f"git add {kept} && git commit, once accepted")
     return tuple(steps)

@@ -17,6 +17,7 @@ from pytest_fanout.errors import (
 )
 from pytest_fanout.gate.inputs import changed_inputs, current_inputs
 from pytest_fanout.gate.judgement import evaluate
+from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.git import Repository
 
@@ -89,6 +90,14 @@ def verify(
             "report-of-another-tree",
             f"the report was made with other inputs: {', '.join(changed[:5])}",
             mend="run `pytest --fanout-budget` on this commit, with everything committed",
+        )
+    loose = repo.uncommitted(kept_in(settings))
+    if loose:
+        raise IntegrityError(
+            "not-committed",
+            f"{', '.join(loose)} differ{'s' if len(loose) == 1 else ''} from HEAD: a clone of this commit would not "
+            "give this verdict",
+            mend=f"git add {' '.join(loose)} && git commit, then run `pytest --fanout-budget` again",
         )
     run = replace(run, base=base, head=replace(head, dirty=bool(run.head and run.head.dirty)), ci=run.ci or ci)
     verdict = evaluate(run, repo, settings, today=today, now=now)

@@ -69,8 +69,8 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     covering = permit.approval if needs_permit else None
     problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
     metrics = _metrics(base, head, measured, limits, covering)
-    problems += _of_metrics(agent, metrics, limits, base or head, measured, covering)
-    if covering is None:
+    problems += _of_metrics(agent, metrics, limits, _nearest(base, head, measured), measured, covering)
+    if covering is None and not any(problem.verdict == "invalid" for problem in problems):
         problems += _of_few_tasks(agent, measured, grounds.budget.judge_for(agent))
     if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
         early = find_permit(
@@ -231,7 +231,7 @@ def _metrics(
     """All tasks, then the tasks shared with the anchor where those differ; bounds of base and of a tighter HEAD."""
     if not measured.table.statuses:
         return ()
-    anchor = base or head
+    anchor = _nearest(base, head, measured)
     if anchor is None:
         return compare(None, measured.table, limits)
     results: list[MetricResult] = []
@@ -252,6 +252,14 @@ def _metrics(
             for metric in results
         ]
     return tuple(results)
+
+
+def _nearest(base: Baseline | None, head: Baseline | None, measured: Measured) -> Baseline | None:
+    """The anchor to compare with: the base's; HEAD's where the base has none, or none of the tasks of a partial run."""
+    ran = set(measured.table.statuses)
+    if base is not None and measured.partial and not ran & set(base.tasks):
+        return head if head is not None and ran & set(head.tasks) else None
+    return base or head
 
 
 def _tightened(
@@ -402,7 +410,7 @@ def _result(
         draw=measured.draw,
         metrics=metrics,
         problems=tuple(problem for problem in problems if problem.verdict != "notice"),
-        tasks_expected=len(measured.expected),
+        tasks_expected=len({*measured.expected, *measured.table.statuses}),
         tasks_ran=len(measured.table.statuses),
         trials=measured.table.trials,
         pass_share=measured.table.pass_share,

@@ -106,12 +106,19 @@ def _own(trials: Iterable[TaskRun], run: Run, agent: str) -> Iterator[Problem]:
             yield problem
 
 
+#: Problems that say themselves why a trial has no call.
+_SAID_WHY = frozenset({"no-model-answered", "missing-key"})
+
+
 def _invalid(trials: tuple[TaskRun, ...], agent: str, limits: Iterable[Limit]) -> Iterator[Problem]:
     silent = sorted(
         {
             trial.task
             for trial in trials
-            if trial.status in MEASURED and not trial.no_calls and not trial.samples.get("fanout")
+            if trial.status in MEASURED
+            and not trial.no_calls
+            and not trial.samples.get("fanout")
+            and not any(problem.slug in _SAID_WHY for problem in trial.problems)
         }
     )
     if silent:

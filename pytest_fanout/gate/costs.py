@@ -62,12 +62,16 @@ def with_costs(
         try:
             share = {task.task: (weights or {}).get(result.agent, {}).get(task.task, 1.0) for task in trials}
             base = _samples_of_anchor(anchor) if anchor else None
+            if base is not None and (run.session.partial or run.session.shard):
+                base = {task: samples for task, samples in base.items() if task in share}
             if base is not None:
                 share |= {task: 1.0 for task in base if task not in share}
             projections.append(project(result.agent, base, _samples_of_run(trials), fleet, profiles, share))
         except FanoutError as error:
             problems.append(problem_of(error, "invalid", result.agent))
-        if repo is not None and rev is not None:
+        # sites are known for the class as a whole: beside other tasks they would show what nobody changed
+        same_tasks = anchor is not None and set(anchor.tasks) == {task.task for task in trials}
+        if repo is not None and rev is not None and same_tasks:
             try:
                 sites += compare_sites(result.agent, read_sites(repo, rev, settings, result.agent), trials)
             except FanoutError as error:

@@ -12,7 +12,7 @@ from pytest_fanout.gate.advice import next_steps
 from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
-from pytest_fanout.gate.tree import Tree, folder_of, read_tree
+from pytest_fanout.gate.tree import Tree, folder_of, read_tree, to_commit
 from pytest_fanout.judge import stats_of
 from pytest_fanout.records import (
     Base,
@@ -250,4 +250,4 @@ def _verdict(
     if run.session.shard and verdict in ("pass", "approved", "unapproved"):
         verdict = "shard"
     result = Verdict(verdict, tuple(classes), tuple(seen.values()), base, head)
-    return replace(result, next=next_steps(result, run, folder_of(settings)))
+    return replace(result, next=next_steps(result, run, folder_of(settings), to_commit(settings)))

@@ -49,7 +49,11 @@ def notices_of(
         if metric.gated and metric.scope == "all" and tasks < tasks_needed(metric.name.split(".", 1)[1])
     ]
     if few and tasks:
-        yield notice("few-tasks", f"with {tasks} tasks {', '.join(few)} is simply the largest value, not a percentile")
+        yield notice(
+            "few-tasks",
+            f"with {tasks} task{'' if tasks == 1 else 's'} {', '.join(few)} is simply the largest value, "
+            "not a percentile",
+        )
     if anchor is not None:
         fewest = min(len(task.trials) for task in anchor.tasks.values())
         if fewest < FEW_TRIALS:

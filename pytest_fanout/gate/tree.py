@@ -45,6 +45,19 @@ def folder_of(settings: Settings) -> str:
         ) from None
 
 
+def kept_in(settings: Settings) -> tuple[str, ...]:
+    """What a verdict stands on and has to be committed with it: baselines, recordings and eval sets, relative to the
+    project's folder; those that lie outside of it are left out."""
+    paths = (settings.baselines, settings.recordings, *(agent.evalset for agent in settings.agents.values()))
+    inside = (path.relative_to(settings.root).as_posix() for path in paths if path.is_relative_to(settings.root))
+    return tuple(dict.fromkeys(inside))
+
+
+def to_commit(settings: Settings) -> str:
+    """The folders that are to be added after accepting, as words of a command."""
+    return " ".join(kept_in(settings)[:2])
+
+
 def problem_of(error: FanoutError, verdict: str, agent: str | None = None, commit: str = "") -> Problem:
     """An error as a problem of the report: one line, with its mend."""
     text = f"{error.where}: {error.what}" if error.where else error.what

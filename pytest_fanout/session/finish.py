@@ -15,6 +15,7 @@ from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError
 from pytest_fanout.gate.costs import with_costs
+from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.meter import RunFacts
 from pytest_fanout.records import Base, Budget, EvalSet, Head, Problem, Run, SessionFacts, TaskRun, Totals, Verdict
 from pytest_fanout.store.git import Repository
@@ -93,7 +94,7 @@ class Finish:
 
     def judge(self, profiles: Sequence[Any]) -> tuple[Run, Verdict]:
         """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one."""
-        run = self._run()
+        run, repo = self._run(), None
         try:
             repo = Repository.find(self.settings.root)
             if repo is not None:
@@ -112,7 +113,17 @@ class Finish:
             problem = Problem(error.slug, str(error), kind)
             base, head = run.base or Base(None, "none", problem=error.what), run.head or Head(None)
             verdict = Verdict(kind, (), (problem,), base, head)
+        if repo is not None and verdict.head.rev is not None:
+            verdict = self._with_what_is_loose(verdict, repo.uncommitted(kept_in(self.settings)))
         return replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict
+
+    def _with_what_is_loose(self, verdict: Verdict, loose: Sequence[str]) -> Verdict:
+        """The verdict with the commit that it still takes as its next step."""
+        anchors = kept_in(self.settings)[:1]
+        if not loose or not (verdict.outcome == "within" or set(anchors) & set(loose)):
+            return verdict
+        step = f"git add {' '.join(loose)} && git commit"
+        return replace(verdict, next=(step, *(other for other in verdict.next if other != step)))
 
     def _run(self) -> Run:
         told = self.told
@@ -126,7 +137,7 @@ class Finish:
                     "incomplete",
                 )
             )
-        if lost:
+        if lost and not told.collection_failed:
             shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
             problems.append(
                 Problem(
@@ -136,7 +147,7 @@ class Finish:
                     "incomplete",
                 )
             )
-        if not told.task_runs:
+        if not told.task_runs and not told.collection_failed:
             problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
         selection = told.deselected > 0 or self.narrowed or told.node_ids_given
         partial = bool(selection and told.task_runs and not lost and not told.stopped and not told.collection_failed)

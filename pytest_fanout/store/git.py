@@ -9,7 +9,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -89,6 +89,14 @@ class Repository:
     def _untracked(self) -> bytes:
         where = self.prefix or "."
         return self._run("ls-files", "-z", "--others", "--exclude-standard", "--", where)
+
+    def uncommitted(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Which of these files and folders of the project hold anything that HEAD does not, or lack what it holds."""
+        found = []
+        for path in paths:
+            if self._run("status", "--porcelain=v1", "-z", "--untracked-files=all", "--", self.prefix + path):
+                found.append(path)
+        return tuple(found)
 
     def author(self) -> str:
         """Who works here, for ``requested_by``: user.email, else user.name, else "unknown"."""

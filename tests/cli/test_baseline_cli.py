@@ -95,7 +95,7 @@ def test_accept_shows_the_table_first_and_needs_a_yes(world: World) -> None:
     assert done.exit_code == 0
     assert "wrote baselines/support.json" in done.output
     assert done.output.endswith(
-        "next:\n  git add baselines && git commit\n  have baselines/ reviewed by its code owners\n"
+        "next:\n  git add baselines fixtures/recordings && git commit\n  have baselines/ reviewed by its code owners\n"
     )
 
 

@@ -48,7 +48,7 @@ def test_a_regression_says_old_new_and_limit(world: World) -> None:
     ]
     assert found.next == (
         'fanout-baseline accept --agent support --reason "…"',
-        "git add baselines && git commit, once accepted",
+        "git add baselines fixtures/recordings && git commit, once accepted",
     )
     assert [delta.task for delta in result.top] == ["t19", "t20"]
 

@@ -116,3 +116,22 @@ def test_kill_9_while_accepting(gated: Project, delay: float) -> None:
     assert again.exit == 0, again.text
     gated.commit("accepted")
     assert gated.pytest().verdict == "approved"
+
+
+def test_what_is_not_committed_gives_no_verdict_to_a_clone(gated: Project) -> None:
+    """not-committed: verify refuses an anchor that is committed without its recordings; the gate says what to add."""
+    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
+    gated.pytest("--fanout-mode=record")
+    accepted = gated.baseline("accept", "--reason", "three steps an item are worth it", "--yes")
+    assert "git add baselines fixtures/recordings && git commit" in accepted.out
+    gated.git("add", "baselines", "shop.py")
+    gated.git("commit", "-qm", "without its recordings")
+    result = gated.pytest()
+    verify = gated.baseline("verify", "--report", "fanout-report.json")
+
+    assert verify.exit == 4
+    assert (
+        "fixtures/recordings differs from HEAD: a clone of this commit would not give this verdict\n"
+        "  mend: git add fixtures/recordings && git commit, then run `pytest --fanout-budget` again"
+    ) in verify.text
+    assert "git add fixtures/recordings && git commit" in result.out

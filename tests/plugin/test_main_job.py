@@ -67,11 +67,12 @@ def test_from_edit_to_approval(accepted: Project, model: ModelServer) -> None:
     accepted.commit("new recordings")
     assert accepted.pytest().verdict == "regressed"
 
-    accepted = accepted.baseline("accept", "--reason", "three alternatives are worth their price", "--yes")
-    assert accepted.exit == 0, accepted.text
+    accept = accepted.baseline("accept", "--reason", "three alternatives are worth their price", "--yes")
+    assert accept.exit == 0, accept.text
     uncommitted = accepted.pytest()
     assert uncommitted.exit == 1
     assert uncommitted.report["outcome"] == "over"
+    assert "next      git add baselines" in uncommitted.out
 
     accepted.commit("accept three alternatives")
     approved = accepted.pytest()
