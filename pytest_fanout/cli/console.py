@@ -68,7 +68,7 @@ def _mark(metric: MetricResult) -> str:
     return "OVER" if metric.over else ""
 
 
-METRIC_HEADERS = ("class", "metric", "anchor", "run", "limit", "")
+METRIC_HEADERS = ("class", "metric", "anchor", "run", "limit", "state")
 
 
 def say_verdict(verdict: Verdict) -> None:

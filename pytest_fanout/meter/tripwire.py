@@ -141,7 +141,7 @@ class Tripwire:
         self._tell(
             "unhooked-model-traffic",
             f"{caller} {did} to the model server {host}:{port} outside every counting hook: its calls are not counted\n"
-            "  mend: call it through httpx or httpx2, or run that part under fanout-gateway",
+            "  mend: call it through httpx or httpx2; no other client is counted yet",
             "invalid",
         )
         if replay:

@@ -53,7 +53,7 @@ def test_raw_client_beside_a_counted_one(model: ModelServer) -> None:
     text = (
         f"{HERE}:{line_of('raw call')} connected to the model server 127.0.0.1:{model.port} outside every counting"
         " hook: its calls are not counted\n"
-        "  mend: call it through httpx or httpx2, or run that part under fanout-gateway"
+        "  mend: call it through httpx or httpx2; no other client is counted yet"
     )
     assert (result.fanout, len(model.generated)) == (1, 2)
     assert [(p.slug, p.text, p.verdict) for p in result.trace.problems] == [("unhooked-model-traffic", text, "invalid")]
