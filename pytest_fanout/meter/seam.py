@@ -78,9 +78,16 @@ class Seam:
         return Outer(method, target.path, body, target.host, target.port, target.counted, [])
 
     def begin(
-        self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes, *, local: bool = False
+        self,
+        layer: str,
+        method: str,
+        url: str,
+        headers: RawHeaders,
+        body: bytes,
+        *,
+        is_local: Callable[[], bool] = lambda: False,
     ) -> Flight | None:
-        """Book a request before it is sent. ``local``: it goes to code of this process, not to a network.
+        """Book a request before it is sent. ``is_local``: whether it goes to code of this process, not to a network.
 
         Returns:
             None: it is none of ours, let it pass. A flight with ``reply`` or ``replayed``: answer with that.
@@ -90,7 +97,7 @@ class Seam:
             TaskStopped: a cap of its task is reached.
         """
         target = self._targets.get((method, url)) or self._look(method, url)
-        if target.way == "passthrough" or (local and target.role != "model"):
+        if target.way == "passthrough" or (target.role != "model" and is_local()):
             return None  # local code runs in every mode; what it sends itself is booked by itself
         if self.ended is not None:
             return self._after_the_end(target, layer, method, url, headers, body)

@@ -108,8 +108,14 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         outer = seam.outer(request.method, url, body)
         if outer is None:
             return original(client, request)
-        local = isinstance(client._transport_for_url(request.url), in_process)
-        flight = seam.begin(layer, request.method, url, request.headers.raw, body, local=local)
+        flight = seam.begin(
+            layer,
+            request.method,
+            url,
+            request.headers.raw,
+            body,
+            is_local=lambda: isinstance(client._transport_for_url(request.url), in_process),
+        )
         token = INSIDE.set(outer)
         try:
             if flight is None:
@@ -150,8 +156,14 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         outer = seam.outer(request.method, url, body)
         if outer is None:
             return await original(client, request)
-        local = isinstance(client._transport_for_url(request.url), in_process)
-        flight = seam.begin(layer, request.method, url, request.headers.raw, body, local=local)
+        flight = seam.begin(
+            layer,
+            request.method,
+            url,
+            request.headers.raw,
+            body,
+            is_local=lambda: isinstance(client._transport_for_url(request.url), in_process),
+        )
         token = INSIDE.set(outer)
         try:
             if flight is None:
