@@ -56,8 +56,11 @@ def _chat_stream(body: bytes) -> Cost | None:
     if any(word in body for word in (b'"tool_calls"', b'"function_call"', b'"error"', b'"x_groq"')):
         return None
     at = body.rfind(b'"usage"')
-    line = body[body.rfind(b"\n", 0, at) + 1 : body.find(b"\n", at)]
-    return _openai(json.loads(line.removeprefix(b"data: "))["usage"], 0) if b'"finish_reason"' in body else None
+    begin, end = body.rfind(b"\n", 0, at) + 1, body.find(b"\n", at)
+    # blank lines on both sides: the line is a whole event
+    if b'"finish_reason"' not in body or body[begin - 2 : begin] != b"\n\n" or body[end : end + 2] != b"\n\n":
+        return None
+    return _openai(json.loads(body[begin:end].removeprefix(b"data: "))["usage"], 0)
 
 
 def _openai(usage: dict[str, Any], tools: int) -> Cost | None:
@@ -77,8 +80,9 @@ def _sum(given: Any, made: Any, total: Any, reasoning: Any, tools: int) -> Cost 
 
 def _responses(body: bytes) -> Cost | None:
     if body[:1] != b"{":
-        at = body.rfind(b"\ndata: ")
-        event = json.loads(body[at + 7 :]) if at >= 0 else {}
+        mark = b"\n\nevent: response.completed\ndata: "
+        at = body.rfind(mark)
+        event = json.loads(body[at + len(mark) :]) if at >= 0 else {}
         if event["type"] != "response.completed":
             return None
         document = event["response"]
@@ -106,13 +110,17 @@ def _messages(body: bytes) -> Cost | None:
     usage = document["usage"]
     parts = [
         usage["input_tokens"],
-        usage.get("cache_creation_input_tokens") or 0,
-        usage.get("cache_read_input_tokens") or 0,
+        _or_zero(usage.get("cache_creation_input_tokens")),
+        _or_zero(usage.get("cache_read_input_tokens")),
         usage["output_tokens"],
     ]
     if any(type(part) is not int or not 0 <= part < 1 << 40 for part in parts):
         return None
     return Cost(sum(parts), sum(block["type"] == "tool_use" for block in document["content"]))
+
+
+def _or_zero(value: Any) -> Any:
+    return 0 if value is None else value
 
 
 _READERS: dict[str, Callable[[bytes], Cost | None]] = {

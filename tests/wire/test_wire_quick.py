@@ -23,7 +23,7 @@ def agrees(example: Example, body: bytes) -> bool:
     if quick is None:
         return False
     assert quick == Cost((full.input_tokens or 0) + (full.output_tokens or 0), len(full.tool_calls))
-    assert full.status == "ok"
+    assert full.status != "error"  # the caps take it for a call that reached a model
     return True
 
 
