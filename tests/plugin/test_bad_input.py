@@ -16,7 +16,7 @@ from project import Project
 LINE = '{"id": "task-1", "input": {"ask": "q", "items": 1}}\n'
 
 
-def refused(project: Project, *needles: str, exit_code: int = 4) -> None:
+def check_refused(project: Project, *needles: str, exit_code: int = 4) -> None:
     """pytest refuses to start: the exit code, each needle on the screen, no traceback, no green report."""
     result = project.pytest()
     assert result.exit == exit_code, result.text
@@ -45,13 +45,13 @@ def refused(project: Project, *needles: str, exit_code: int = 4) -> None:
 def test_eval_sets(project: Project, lines: str, needles: tuple[str, ...]) -> None:
     """A broken eval set is a usage error that names file and line."""
     project.write("fixtures/support.jsonl", lines)
-    refused(project, *needles)
+    check_refused(project, *needles)
 
 
 def test_a_missing_eval_set(project: Project) -> None:
     """An eval set that is not there is named."""
     (project.root / "fixtures/support.jsonl").unlink()
-    refused(project, "fixtures/support.jsonl")
+    check_refused(project, "fixtures/support.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_missing_eval_set(project: Project) -> None:
 def test_entry_points(project: Project, entry: str, needles: tuple[str, ...]) -> None:
     """An entry point that cannot be used is a failed collection that names the key."""
     project.edit("pyproject.toml", '"shop:answer"', f'"{entry}"')
-    refused(project, *needles, exit_code=2)
+    check_refused(project, *needles, exit_code=2)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_entry_points(project: Project, entry: str, needles: tuple[str, ...]) ->
 def test_settings(project: Project, old: str, new: str, needles: tuple[str, ...]) -> None:
     """Unknown keys and unusable names in [tool.fanout] are refused by name."""
     project.edit("pyproject.toml", old, new)
-    refused(project, "pyproject.toml", *needles)
+    check_refused(project, "pyproject.toml", *needles)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_settings(project: Project, old: str, new: str, needles: tuple[str, ...]
 def test_budgets(project: Project, budget: str, needles: tuple[str, ...]) -> None:
     """A budget that cannot be read is refused, naming the key."""
     project.write("baselines/budget.toml", "schema = 1\n" + budget)
-    refused(project, "budget.toml", *needles)
+    check_refused(project, "budget.toml", *needles)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "conflict", "garbage"])

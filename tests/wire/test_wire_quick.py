@@ -15,7 +15,7 @@ from pytest_fanout.wire import classify, read_call
 from pytest_fanout.wire.quick import Cost, quick_cost
 
 
-def agrees(example: Example, body: bytes) -> bool:
+def check_agreement(example: Example, body: bytes) -> bool:
     """Whether a quick answer, where there is one, is that of ``read_call``. Says whether there was one."""
     quick = quick_cost(classify("POST", example.url).api, body)
     full = read_call("POST", example.url, b"", 200, example.headers, body)
@@ -55,7 +55,7 @@ def test_anything_else_is_left_to_the_full_reading(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_both_readings_agree_on_every_example(name: str) -> None:
     """Wherever the quick look answers, the full reading says the same."""
-    assert agrees(EXAMPLES[name], EXAMPLES[name].body) in (True, False)
+    assert check_agreement(EXAMPLES[name], EXAMPLES[name].body) in (True, False)
 
 
 @given(EXAMPLE, st.data())
@@ -63,13 +63,13 @@ def test_both_readings_agree_on_noise(example: Example, data: st.DataObject) -> 
     """Also where an answer was cut or holds noise."""
     start = data.draw(st.integers(0, len(example.body)))
     end = data.draw(st.integers(start, min(start + 50, len(example.body))))
-    agrees(example, example.body[:start] + data.draw(st.binary(max_size=20)) + example.body[end:])
+    check_agreement(example, example.body[:start] + data.draw(st.binary(max_size=20)) + example.body[end:])
 
 
 @given(st.sampled_from([e for e in EXAMPLES.values() if e.body[:1] == b"{"]), st.data())
 def test_both_readings_agree_on_changed_values(example: Example, data: st.DataObject) -> None:
     """Also where one value has become something else."""
-    agrees(example, json.dumps(mutated(json.loads(example.body), data)).encode())
+    check_agreement(example, json.dumps(mutated(json.loads(example.body), data)).encode())
 
 
 @given(st.sampled_from(["prompt_tokens", "completion_tokens", "total_tokens"]), SCALARS)
@@ -77,7 +77,7 @@ def test_a_count_that_is_none_is_not_added_up(key: str, value: object) -> None:
     """A usage with a value that is no count is left to the full reading, or read alike."""
     body = json.loads(EXAMPLES["OC1"].body)
     body["usage"][key] = value
-    agrees(EXAMPLES["OC1"], json.dumps(body).encode())
+    check_agreement(EXAMPLES["OC1"], json.dumps(body).encode())
 
 
 def test_a_text_that_speaks_of_usage_is_no_usage() -> None:
@@ -93,4 +93,4 @@ def test_a_text_that_speaks_of_usage_is_no_usage() -> None:
     example = replace(EXAMPLES["OC2"], body=render([[chunk], [last], ["[DONE]"]]))
 
     assert quick_cost("openai.chat", example.body) == Cost(13, 0)
-    assert agrees(example, example.body)
+    assert check_agreement(example, example.body)
