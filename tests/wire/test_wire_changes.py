@@ -175,7 +175,7 @@ def test_no_bytes_break_the_description(old: bytes, new: bytes, url: str) -> Non
 
 
 JSON_VALUES = st.recursive(
-    st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=300)),
+    st.one_of(st.none(), st.integers(), st.floats(allow_nan=False), st.text(max_size=300)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=5,
 )
