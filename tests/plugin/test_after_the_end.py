@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -66,15 +67,16 @@ def test_a_call_after_the_report_takes_the_green_back(way: str, gated: Project, 
     result = gated.pytest()
     verify = gated.baseline("verify")
 
-    whose = "" if way == "by_exit_handler" else " for task 'task-1' of support"
+    # which task's call comes first after the end is a matter of time
+    whose = "" if way == "by_exit_handler" else r" for task 'task-[123]' of support"
     said = (
-        f"pytest-fanout: not measured (invalid): POST 127.0.0.1:{model.port} was called{whose} after the run had "
-        "ended; it was refused, because it cannot be counted; mend: let the agent wait for what it starts, then run"
-        " again\n"
+        rf"pytest-fanout: not measured \(invalid\): POST 127\.0\.0\.1:{model.port} was called{whose} after the run had "
+        r"ended; it was refused, because it cannot be counted; mend: let the agent wait for what it starts, then run"
+        r" again\n"
     )
-    assert said in result.err
+    assert re.search(said, result.err)
     assert (result.verdict, result.exit, verify.exit) == ("invalid", 1, 3)
-    assert result.report["problems"][0]["slug"] == "call-after-end"
+    assert "call-after-end" in {problem["slug"] for problem in result.report["problems"]}
     assert model.log == []
 
 
