@@ -255,7 +255,12 @@ def test_forked_call() -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        env={"PYTHONPATH": f"{root}:{root / 'tests' / 'meter'}", "PATH": "/usr/bin:/bin"},
+        env={
+            "PYTHONPATH": f"{root}:{root / 'tests' / 'meter'}",
+            "PATH": "/usr/bin:/bin",
+            # from Python 3.12 on the interpreter itself warns of fork beside threads
+            "PYTHONWARNINGS": "ignore:This process:DeprecationWarning",
+        },
     )
 
     assert (done.stdout.splitlines(), done.stderr) == (
