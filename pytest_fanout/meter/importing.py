@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -15,7 +15,7 @@ from typing import Any
 class ImportWatch(MetaPathFinder):
     """Calls ``found(module)`` once a watched module has been executed. It finds nothing itself."""
 
-    def __init__(self, names: Sequence[str], found: Callable[[ModuleType], None]) -> None:
+    def __init__(self, names: Iterable[str], found: Callable[[ModuleType], None]) -> None:
         self._names = frozenset(names)
         self._found = found
         self._busy = threading.local()

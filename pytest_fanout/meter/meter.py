@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from pytest_fanout.errors import UsageError
-from pytest_fanout.meter import via_httpx
 from pytest_fanout.meter.guards import ExitGuard, WallClock
+from pytest_fanout.meter.hooks import BY_MODULE
 from pytest_fanout.meter.importing import ImportWatch
 from pytest_fanout.meter.keys import SealedKeys
 from pytest_fanout.meter.ledger import Ledger
@@ -73,7 +73,7 @@ class Meter:
         self._tripwire = Tripwire(self._seam, self._ledger, hosts)
         self._exit_guard = ExitGuard(lambda: self._ledger.running is not None)
         self._clock = WallClock()
-        self._watch = ImportWatch(via_httpx.MODULES, self._imported)
+        self._watch = ImportWatch(BY_MODULE, self._imported)
         self._undo: list[Callable[[], None]] = []
         self._failed: list[Problem] = []
         self._told = 0  # of them, those that start() has returned
@@ -104,7 +104,7 @@ class Meter:
         self._clock.install()
         self._exit_guard.install()
         self._seam.active = True
-        for name in via_httpx.MODULES:
+        for name in BY_MODULE:
             module = sys.modules.get(name)
             if module is not None:
                 self._imported(module)
@@ -171,10 +171,11 @@ class Meter:
         )
 
     def _imported(self, module: ModuleType) -> None:
-        self._undo.append(via_httpx.install(module, self._seam))
-        for hook in via_httpx.prove(module, self._seam):
+        hook = BY_MODULE[module.__name__]
+        self._undo.append(hook.install(module, self._seam))
+        for name in hook.prove(module, self._seam):
             self._failed.append(
-                Problem("hook-failed", f"the hook {hook} did not see a request that was sent through it exactly once")
+                Problem("hook-failed", f"the hook {name} did not see a request that was sent through it exactly once")
             )
 
     def _after_fork(self) -> None:

@@ -12,13 +12,15 @@ from typing import NamedTuple
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
-from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, Sent, outer_request
+from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, Place, Sent, outer_request
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
 from pytest_fanout.wire import hosts
 
 Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
+#: Layers whose answers no recording gives back: in replay their requests are refused.
+UNREPLAYED = frozenset({"websockets", "grpc", "lm15"})
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)
 _CACHE_SIZE = 1024
 FORKED_CALL = (
@@ -86,8 +88,10 @@ class Seam:
         body: bytes,
         *,
         is_local: Callable[[], bool] = lambda: False,
+        place: Place | None = None,
     ) -> Flight | None:
         """Book a request before it is sent. ``is_local``: whether it goes to code of this process, not to a network.
+        ``place``: its owner, where the request itself says so; otherwise the owner of the code that asks.
 
         Returns:
             None: it is none of ours, let it pass. A flight with ``reply`` or ``replayed``: answer with that.
@@ -101,7 +105,7 @@ class Seam:
             return None  # local code runs in every mode; what it sends itself is booked by itself
         if self.ended is not None:
             return self._after_the_end(target, layer, method, url, headers, body)
-        place = self.ledger.place()
+        place = place or self.ledger.place()
         if target.way == "ignore":
             return self._replied(self._flight(None, AGENT, layer, method, url, headers, body), 204, b"")
         if self.forked:
@@ -159,6 +163,13 @@ class Seam:
         request = self.keys.scrub(flight.request())
         if self.redact is not None:
             request = (self.redact(request, _NO_ANSWER) or (request,))[0]
+        if flight.layer in UNREPLAYED:
+            text = f"{flight.method} {flight.url.partition('?')[0]} was refused: calls by {flight.layer} are counted"
+            scope.add_problem(
+                "stack-not-replayed",
+                f"{text}, but not replayed yet\n  mend: measure this agent with --fanout-mode=live",
+            )
+            return self._refused(flight, 400, "stack-not-replayed", f"calls by {flight.layer} are not replayed")
         replayed = scope.source.answer(request, flight.role) if scope.source is not None else None
         if replayed is not None:
             flight.replayed = replayed

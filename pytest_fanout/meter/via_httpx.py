@@ -18,7 +18,7 @@ from pytest_fanout.meter.ledger import INSIDE
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 
-MODULES = ("httpx", "httpx2")
+MODULES: tuple[str, ...] = ("httpx", "httpx2")
 _METHOD = "_send_single_request"
 _MARK = "_pytest_fanout_hook"
 

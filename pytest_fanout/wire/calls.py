@@ -99,7 +99,8 @@ def _read(
     reading = Reading()
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
-    payload = Payload(decoded.data, "event-stream" in headers.get("content-type", "") or looks_like_sse(decoded.data))
+    content_type = headers.get("content-type", "").lower()
+    payload = Payload(decoded.data, "event-stream" in content_type or looks_like_sse(decoded.data), content_type)
     outcome = _read_outcome(codec, payload, reading, status, headers)
     reading.check_totals()
     return Attempt(

@@ -29,10 +29,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A decoded response body: ``streamed`` says whether it is an event stream."""
+    """A decoded response body: ``streamed`` says whether it came as a stream of events, lines or frames."""
 
     data: bytes
     streamed: bool
+    content_type: str = ""  # of the response, lower case
 
     def document(self) -> Any:
         """The body as JSON, or NOT_JSON."""
