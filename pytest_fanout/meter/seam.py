@@ -193,6 +193,8 @@ class Seam:
             text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
             (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
             return self._refused(flight, 401, "missing-key", text)
+        if self.mode == "live":
+            flight.keep_little()
         if scope is not None and flight.counted:
             with scope.lock:
                 scope.spent_calls += 1
