@@ -51,7 +51,7 @@ def _alike(event: bytes, end: bytes) -> re.Pattern[bytes]:
     found = _FRAME.search(event)
     assert found is not None
     head, tail = event[: found.end()], event[event.index(b'"', found.end()) :] + end
-    return re.compile(rb"(?:\A|(?<=\n\n)|(?<=\r\n\r\n))(?:%b[^\"\\]*%b)+" % (re.escape(head), re.escape(tail)))
+    return re.compile(rb"(?:\A|(?<=\n\n)|(?<=\r\n\r\n))(?:%b[^\"\\\r\n]*%b)+" % (re.escape(head), re.escape(tail)))
 
 
 def _is_text(api: str | None, event: bytes) -> bool:
