@@ -187,8 +187,9 @@ class Flight:
         """The cost of a plain answer, without all that only the final record needs."""
         if self.status != 200 or self.role != "model" or self.replayed is not None:
             return None
-        if any(name.lower() == b"content-encoding" for name, _ in self.response_headers):
-            return None
+        for name, _ in self.response_headers:
+            if len(name) == 16 and name.lower() == b"content-encoding":
+                return None
         chunks = self.chunks
         return self.reader.quick_cost(self.method, self.url, chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
