@@ -19,7 +19,7 @@ class Cost(NamedTuple):
     tool_calls: int
 
 
-_scan = make_scanner(json.JSONDecoder())
+_scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # typeshed takes a scanner for its own settings
 #: Output items of the Responses API that are neither tool calls nor anything to look at twice.
 _PLAIN_ITEMS = frozenset({"message", "reasoning"})
 _TOOL_ITEMS = frozenset({"function_call", "custom_tool_call"})
