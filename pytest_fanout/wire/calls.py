@@ -9,9 +9,19 @@ from types import ModuleType
 from typing import Any
 
 from pytest_fanout.records import Attempt, CallSite, Endpoint
-from pytest_fanout.wire import anthropic_messages, embeddings, openai_chat, openai_responses
+from pytest_fanout.wire import (
+    anthropic_messages,
+    decisions,
+    embeddings,
+    gemini_generate,
+    gemini_interactions,
+    mistral_conversations,
+    ollama,
+    openai_chat,
+    openai_responses,
+)
 from pytest_fanout.wire.bodies import NOT_JSON, Headers, decode, header_map, load_json
-from pytest_fanout.wire.endpoints import classify, host_of, model_in_url
+from pytest_fanout.wire.endpoints import classify, host_of, is_stream_url, model_in_url
 from pytest_fanout.wire.failures import error_type, request_id, retry_after_s
 from pytest_fanout.wire.hosts import provider_label
 from pytest_fanout.wire.reading import Asked, Payload, Reading
@@ -24,6 +34,12 @@ _CODECS: dict[str, ModuleType] = {
     "openai.chat": openai_chat,
     "openai.completions": openai_chat,
     "openai.responses": openai_responses,
+    "openai.decisions": decisions,
+    "gemini.generate": gemini_generate,
+    "gemini.interactions": gemini_interactions,
+    "mistral.conversations": mistral_conversations,
+    "ollama.chat": ollama,
+    "ollama.generate": ollama,
     "anthropic.messages": anthropic_messages,
     "embeddings": embeddings,
 }
@@ -102,6 +118,7 @@ def _read(
     content_type = headers.get("content-type", "").lower()
     payload = Payload(decoded.data, "event-stream" in content_type or looks_like_sse(decoded.data), content_type)
     outcome = _read_outcome(codec, payload, reading, status, headers)
+    kind = reading.kind or kind
     reading.check_totals()
     return Attempt(
         api=api,
@@ -109,7 +126,7 @@ def _read(
         provider=provider_label(host_of(url)),
         model_requested=model,
         model_served=reading.model_served,
-        stream=payload.streamed if asked.stream is None else asked.stream,
+        stream=payload.streamed or is_stream_url(url) if asked.stream is None else asked.stream,
         choices=reading.choices,
         status=outcome.status,
         http_status=status,
@@ -134,7 +151,7 @@ def _read(
         parent_id=asked.parent_id,
         body_hash=body_hash,
         site=_site(api, kind, model, asked),
-        notes=tuple(dict.fromkeys(reading.notes)),
+        notes=tuple(dict.fromkeys((*asked.notes, *reading.notes))),
     )
 
 

@@ -97,6 +97,11 @@ def model_in_url(url: str) -> str | None:
     return unquote(next(group for group in found.groups() if group)) if found else None
 
 
+def is_stream_url(url: str) -> bool:
+    """Whether the path itself asks for a stream (Gemini, Vertex)."""
+    return _split(url)[2].endswith((":streamGenerateContent", ":streamRawPredict"))
+
+
 def host_of(url: str) -> str:
     """Host of a URL in lower case, without port; "" where there is none."""
     return _split(url)[1]
