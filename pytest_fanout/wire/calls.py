@@ -93,6 +93,7 @@ def read_call(
 class _Outcome:
     status: str
     usage_source: str
+    retry_after_s: float | None = None
 
 
 def _read(
@@ -131,7 +132,7 @@ def _read(
         status=outcome.status,
         http_status=status,
         error_type=reading.error_type,
-        retry_after_s=retry_after_s(headers) if outcome.status == "error" else None,
+        retry_after_s=outcome.retry_after_s,
         finish=reading.finish,
         finish_raw=reading.finish_raw,
         input_tokens=reading.input_tokens,
@@ -172,7 +173,7 @@ def _read_outcome(
         reading.error_type = error_type(None if document is NOT_JSON else document, headers)
         if 300 <= status < 400:
             reading.error_type = "redirect"
-        return _Outcome("error", "none")
+        return _Outcome("error", "none", retry_after_s(headers, document))
     if not payload.data.strip() and "undecodable" not in reading.notes:
         reading.note("empty_response")
         return _Outcome("incomplete", "missing")
@@ -183,8 +184,10 @@ def _read_outcome(
         is_whole = payload.streamed or payload.document() is not NOT_JSON
         reading.note("empty_response" if is_whole else "unreadable_body")
         return _Outcome("incomplete", "missing")
-    if reading.status in ("error", "incomplete"):
-        return _Outcome(reading.status, reading.usage_source)
+    if reading.status == "error":
+        return _Outcome("error", reading.usage_source, retry_after_s(headers))
+    if reading.status == "incomplete":
+        return _Outcome("incomplete", reading.usage_source)
     if not reading.ended:
         return _Outcome("incomplete", reading.usage_source)
     return _Outcome(reading.status or "ok", reading.usage_source)
