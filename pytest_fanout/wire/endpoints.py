@@ -58,7 +58,8 @@ _KNOWN_OTHER: Final = re.compile(
     r"(?:/(?:api|openai|compatibility|upload))*(?:/v\d[a-z0-9]*)?"
     r"(?:/(?:projects/[^/:]+/locations/[^/:]+/)?"
     r"(?:files|uploads|batches|vector_stores|containers|cachedContents|conversations|fine_tuning|responses|chat/completions"
-    r"|async-invoke|guardrail)(?:/[^:]*)?"
+    r"|async-invoke|guardrail|fileSearchStores)(?:/[^:]*)?"
+    r"|/interactions/[^/:]+/cancel"
     r"|/agents|/images/(?:generations|edits|variations)|/audio/(?:speech|transcriptions|translations)|/videos"
     r"|/(?:oauth2?/)?token|/tokenize|/detokenize|/event_logging/batch|/(?:show|pull|push|create|copy))"
 )
