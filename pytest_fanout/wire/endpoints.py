@@ -52,6 +52,9 @@ _TABLE: Final[tuple[tuple[str, str | None, str], ...]] = (
 )
 _RULES: Final = tuple((re.compile(f"(?:{path})\\Z"), Endpoint(api, kind)) for path, api, kind in _TABLE)
 
+#: Where a path names a model; one of the groups holds it.
+_MODEL: Final = re.compile(r"/deployments/([^/]+)/|/model/([^/]+)/|/(?:models|tunedModels)/([^/:]+):")
+
 #: Paths at model hosts that are known not to be chat: storage, settings, sign-in, telemetry, tokenizers, media. Short
 #: on purpose: a path that is missing here makes a run invalid, one too many would let model calls go uncounted.
 _KNOWN_OTHER: Final = re.compile(
@@ -93,9 +96,17 @@ def is_unclassified(method: str, url: str, model_hosts: Iterable[str] = ()) -> b
 
 def model_in_url(url: str) -> str | None:
     """The model that a path names (Azure deployments, Vertex, Gemini, Bedrock), decoded; None where it names none."""
-    _, _, path = _split(url)
-    found = re.search(r"/deployments/([^/]+)/|/model/([^/]+)/|/(?:models|tunedModels)/([^/:]+):", path)
-    return unquote(next(group for group in found.groups() if group)) if found else None
+    found = _MODEL.search(_split(url)[2])
+    return unquote(found.group(found.lastindex or 0)) if found else None
+
+
+def without_model(path: str) -> str:
+    """A path with ``*`` for the model that it names: what two requests share that differ in the model alone."""
+    found = _MODEL.search(path)
+    if not found:
+        return path
+    start, end = found.span(found.lastindex or 0)
+    return f"{path[:start]}*{path[end:]}"
 
 
 def is_stream_url(url: str) -> bool:

@@ -109,6 +109,30 @@ def test_an_endpoint_that_was_never_asked_is_named(stored: RecordingStore) -> No
     assert note.changes == ("DELETE /cart/1 is not on the recording",)
 
 
+@pytest.mark.parametrize(
+    ("asked", "changes"),
+    [
+        ("models/gemini-y:generateContent", ("model: gemini-x -> gemini-y",)),
+        (
+            "models/gemini-y:streamGenerateContent",
+            ("POST /v1/models/gemini-y:streamGenerateContent is not on the recording",),
+        ),
+    ],
+)
+def test_another_model_in_the_url_is_named_as_that(
+    stored: RecordingStore, asked: str, changes: tuple[str, ...]
+) -> None:
+    """Gemini, Vertex, Bedrock and Azure name the model in the path: another one is the change, not another endpoint."""
+    base = "https://generativelanguage.googleapis.com/v1/"
+    request = dataclasses.replace(chat_request("a"), url=base + "models/gemini-x:generateContent")
+    source = ReplaySource(stored.save(recording((exchange(request, chat_answer("a")),))))
+
+    assert source.answer(dataclasses.replace(request, url=base + asked), "model") is None
+    note = source.note()
+    assert note is not None
+    assert note.changes == changes
+
+
 def test_without_a_recording_everything_is_a_miss() -> None:
     """A trial that was never recorded is stale, not silent."""
     source = ReplaySource(None)
