@@ -31,7 +31,8 @@ class Flight:
     """What is known of one request while it flies. Hot path: it keeps references and times, and decodes at the end.
 
     ``reply`` is set when nothing may go out: the answer that the client gets instead. ``opened``: what to send in place
-    of the agent's headers and URL, whose keys are dummies.
+    of the agent's headers and URL, whose keys are dummies. ``depth``: how deep in agents that start agents it was made,
+    where that can be seen.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Flight:
         "chunk_ns",
         "chunks",
         "counted",
+        "depth",
         "ended_ns",
         "error",
         "failed",
@@ -93,6 +95,7 @@ class Flight:
         self.failed = False
         self.broke = False
         self.live_input = False
+        self.depth: int | None = None
         self.opened: Outgoing | None = None
         self.reply: HttpAnswer | None = None
         self.replayed: Replayed | None = None
@@ -202,6 +205,7 @@ class Flight:
             started_ms=started_ms,
             replayed=self.replayed is not None,
             live_input=self.live_input,
+            depth=self.depth,
         )
 
     def _heard(self) -> HttpAnswer:

@@ -1,0 +1,285 @@
+"""One request through the gateway: whose it is, where it goes, what the seam says, and the answer, unbuffered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from pytest_fanout.errors import TaskStopped
+from pytest_fanout.meter.flight import Flight
+from pytest_fanout.meter.gateway.headers import RawHeaders, as_text, end_to_end, value_of
+from pytest_fanout.meter.gateway.tickets import IN_PATH, Ticket
+from pytest_fanout.meter.gateway.upstream import ConnectFailed, Upstream
+from pytest_fanout.meter.ledger import AGENT, Place
+from pytest_fanout.meter.replies import Playback, playback_of
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from pytest_fanout.meter.gateway.tickets import Tickets
+    from pytest_fanout.meter.gateway.variables import Routes
+    from pytest_fanout.meter.seam import Seam
+
+LAYER: Final = "gateway"
+_LARGEST_LINE: Final = 1 << 20  # of a request line or a header: agents send long ones, and the upstream decides
+_SILENT: Final = logging.getLogger("pytest_fanout.gateway")
+
+
+class _Asked(NamedTuple):
+    """A request as it came, and who it belongs to."""
+
+    method: str
+    url: str  # of the upstream
+    headers: RawHeaders  # end to end, as the agent sent them
+    ticket: Ticket
+    depth: int
+
+
+class Relay:
+    """Answers every request of the gateway. An asynchronous context manager: it holds the upstream connections."""
+
+    def __init__(self, seam: Seam, tickets: Tickets, routes: Routes) -> None:
+        from aiohttp import web
+        from multidict import CIMultiDict
+
+        self._multidict = CIMultiDict
+        self._web = web
+        self._seam = seam
+        self._tickets = tickets
+        self._routes = routes
+        self._upstream = Upstream()
+        _SILENT.addHandler(logging.NullHandler())
+        _SILENT.propagate = False
+        #: Turns a connection into requests; a client that hangs up cancels what is being answered to it.
+        self.web_server = web.Server(
+            self.answer,
+            handler_cancellation=True,
+            auto_decompress=False,
+            access_log=None,
+            logger=_SILENT,
+            max_line_size=_LARGEST_LINE,
+            max_field_size=_LARGEST_LINE,
+        )
+
+    async def __aenter__(self) -> Relay:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._upstream.close()
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """One request to its end."""
+        target = request.raw_path
+        found = IN_PATH.match(target)
+        token = found.group(1) if found else None
+        if found:
+            target = target[found.end() :] or "/"
+        headers = end_to_end(request.raw_headers)
+        known = self._tickets.of_keys(headers, target)
+        if known is None and token is not None:
+            known = self._tickets.of_token(token)
+        if target.partition("?")[0] == "/":
+            return self._hello(known is not None)
+        route = self._routes.find(target)
+        url = route[0].target(route[1]) if route is not None else None
+        if known is None:
+            return await self._unknown(request, target, url, headers)
+        if url is None:
+            return self._nowhere(request, target, route[0].needs if route is not None else ())
+        asked = _Asked(request.method, url, headers, *known)
+        self._tickets.enter(asked.ticket)
+        try:
+            return await self._exchange(request, asked)
+        finally:
+            self._tickets.leave(asked.ticket)
+
+    # --- the exchange ----------------------------------------------------------------------------------------------
+
+    async def _exchange(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
+        body = await self._read(request)
+        seam = self._seam
+        scope = asked.ticket.scope()
+        running = seam.ledger.running if scope is None else None
+        place = Place(scope, AGENT) if scope is not None else running.home if running is not None else None
+        try:
+            flight = seam.begin(LAYER, asked.method, asked.url, asked.headers, body, place=place, depth=asked.depth)
+        except TaskStopped as stopped:
+            return self._error(400, "capped", str(stopped).removeprefix("pytest-fanout: "))
+        playback = playback_of(flight) if flight is not None else None
+        if playback is not None:
+            return await self._play(request, playback, flight)
+        return await self._forward(request, asked, body, flight)
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        """The whole body, its content codings left on: what is counted is what was sent."""
+        if value_of(request.raw_headers, b"expect").lower() == b"100-continue":
+            transport = request.transport
+            if transport is not None:
+                transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        chunks = []
+        while data := await request.content.readany():
+            chunks.append(data)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _forward(
+        self, request: web.BaseRequest, asked: _Asked, body: bytes, flight: Flight | None
+    ) -> web.StreamResponse:
+        opened = flight.opened if flight is not None else None
+        headers, url = opened if opened is not None else (asked.headers, asked.url)
+        note = flight if flight is not None else _NOBODY
+        try:
+            answer = await self._upstream.send(asked.method, url, headers, body)
+        except ConnectFailed as error:
+            note.end("error", "ConnectError")
+            return self._unreachable(asked.url, str(error))
+        except asyncio.CancelledError:
+            note.end("error", "CancelledError")
+            raise
+        except Exception:  # whatever the client library calls it: no answer began
+            note.end("error", "ReadError")
+            await self._cut(request)
+        try:
+            raw = list(answer.raw_headers)
+            note.began(answer.status, raw)
+            response = self._head(answer.status, answer.reason, end_to_end(raw), flight)
+            if not await self._prepared(request, response):
+                note.end("closed_early")
+                return response
+            content = answer.content
+            while True:
+                try:
+                    data = await content.readany()
+                except asyncio.CancelledError:
+                    note.end("closed_early")
+                    raise
+                except Exception:
+                    note.end("error", "ReadError")
+                    await self._cut(request)
+                if data:
+                    note.chunk(data)
+                if content.at_eof():
+                    note.end("complete")  # before the client can know: when it goes on, this one is booked
+                if not data:
+                    break
+                try:
+                    await response.write(data)
+                except asyncio.CancelledError:
+                    note.end("closed_early")
+                    raise
+                except ConnectionError:
+                    note.end("closed_early")
+                    return response
+        finally:
+            if answer.content.at_eof():
+                answer.release()
+            else:
+                answer.close()
+        await self._finished(response)
+        return response
+
+    async def _play(self, request: web.BaseRequest, playback: Playback, flight: Flight | None) -> web.StreamResponse:
+        """A recorded answer, or one of ours."""
+        if playback.status is None:
+            error = playback.read_to_end()
+            if error == "ConnectError":
+                return self._unreachable(flight.url if flight is not None else "", "as recorded")
+            if error == "CancelledError":
+                # The agent gave up waiting: give it the time to do so again.
+                await asyncio.sleep(playback.ended_ms / 1000 + 1)
+            await self._cut(request)
+        response = self._head(playback.status, None, end_to_end(playback.headers), flight)
+        try:
+            await response.prepare(request)
+            for chunk in playback.chunks:
+                if chunk:
+                    await response.write(chunk)
+            if playback.read_to_end() is not None:
+                await self._cut(request)
+            await response.write_eof()
+        except ConnectionError:
+            pass
+        finally:
+            playback.close()
+        return response
+
+    # --- answers of our own ----------------------------------------------------------------------------------------
+
+    async def _unknown(
+        self, request: web.BaseRequest, target: str, url: str | None, headers: RawHeaders
+    ) -> web.StreamResponse:
+        path = target.partition("?")[0]
+        shown = f"{request.method} {path}"
+        flight = self._seam.refuse_unknown(LAYER, request.method, url or path, headers, b"", shown)
+        reply = flight.reply
+        assert reply is not None
+        return self._plain(401, reply.body)
+
+    def _nowhere(self, request: web.BaseRequest, target: str, needs: tuple[str, ...]) -> web.StreamResponse:
+        path = target.partition("?")[0]
+        if needs:
+            why, mend = "the region of its provider is not known", f"set {' or '.join(needs)}"
+        else:
+            why, mend = "no base-URL variable leads there", "use the base URLs of the environment as they are"
+        text = f"{request.method} {path} came to the gateway, and {why}: nothing was sent"
+        self._seam.add_problem("gateway-no-upstream", f"{text}\n  mend: {mend}")
+        return self._error(404, "gateway-no-upstream", f"{text}; {mend}")
+
+    def _unreachable(self, url: str, why: str) -> web.StreamResponse:
+        return self._error(
+            502, "upstream-unreachable", f"{url.partition('?')[0]} could not be reached: {why}", retry=True
+        )
+
+    def _hello(self, known: bool) -> web.StreamResponse:
+        """Who is here; a nested ``fanout-gateway`` asks it whether its token is still known."""
+        return self._plain(200, json.dumps({"gateway": "pytest-fanout", "token": known}).encode())
+
+    def _error(self, status: int, slug: str, text: str, *, retry: bool = False) -> web.StreamResponse:
+        message = f"pytest-fanout: {text}; see docs/messages.md#{slug}"
+        body = json.dumps({"error": {"type": "pytest_fanout", "code": slug, "message": message}}).encode()
+        return self._plain(status, body, retry=retry)
+
+    def _plain(self, status: int, body: bytes, *, retry: bool = False) -> web.StreamResponse:
+        headers = {"content-type": "application/json"} | ({} if retry else {"x-should-retry": "false"})
+        return self._web.Response(status=status, body=body, headers=headers)
+
+    def _head(self, status: int, reason: str | None, headers: RawHeaders, flight: Flight | None) -> web.StreamResponse:
+        pairs = self._multidict((as_text(name), as_text(value)) for name, value in headers)
+        near = flight.scope.near_caps() if flight is not None and flight.scope is not None else ()
+        if near:
+            pairs["x-fanout-cap-warning"] = ", ".join(f"{cap}={share:.2f}" for cap, share in near)
+        return self._web.StreamResponse(status=status, reason=reason, headers=pairs)
+
+    async def _prepared(self, request: web.BaseRequest, response: web.StreamResponse) -> bool:
+        """Send the head; False where the client has gone."""
+        try:
+            await response.prepare(request)
+        except ConnectionError:
+            return False
+        return True
+
+    async def _finished(self, response: web.StreamResponse) -> None:
+        with contextlib.suppress(ConnectionError):
+            await response.write_eof()
+
+    async def _cut(self, request: web.BaseRequest) -> NoReturn:
+        """End the connection as the upstream did: what was sent arrives, and no clean end. It cancels this task."""
+        if request.transport is not None:
+            request.transport.close()
+        await asyncio.get_running_loop().create_future()
+        raise ConnectionAbortedError
+
+
+class _Nobody:
+    """Stands for the flight of a request that nobody counts."""
+
+    def began(self, status: int, headers: RawHeaders) -> None: ...
+
+    def chunk(self, data: bytes) -> None: ...
+
+    def end(self, outcome: str, error: str | None = None) -> None: ...
+
+
+_NOBODY: Final = _Nobody()

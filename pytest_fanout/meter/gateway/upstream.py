@@ -1,0 +1,96 @@
+"""The gateway's own connections to the providers: aiohttp's client, with all turned off that would change a byte."""
+
+from __future__ import annotations
+
+import io
+import ssl
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from pytest_fanout.meter.gateway.headers import RawHeaders, to_send
+from pytest_fanout.meter.ledger import ANY, INSIDE, Outer
+from pytest_fanout.meter.reader import peer_of
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+_NOT_OURS: Final = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+_CONNECT_S: Final = 60.0
+_IDLE_S: Final = 4.0  # shorter than servers wait, so that a connection is not used while they close it
+_AS_FILE: Final = 1 << 20  # from this size a body is written piece by piece, and others get their turn
+
+
+class ConnectFailed(Exception):
+    """No connection came about: nothing was sent."""
+
+
+class Upstream:
+    """Sends requests as they are: no redirects, no cookies, no decoding, no time limit but the agent's own."""
+
+    def __init__(self) -> None:
+        import aiohttp
+        from multidict import CIMultiDict
+        from yarl import URL
+
+        self._multidict, self._url = CIMultiDict, URL
+        self._aiohttp = aiohttp
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S, ssl=_trusted())
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            skip_auto_headers=_NOT_OURS,
+            max_line_size=1 << 20,
+            max_field_size=1 << 20,
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def send(self, method: str, url: str, headers: RawHeaders, body: bytes) -> ClientResponse:
+        """The response, its body not read yet. It must be released or closed.
+
+        Raises:
+            ConnectFailed: nothing was sent.
+            aiohttp.ClientError, OSError: the connection ended before an answer began.
+        """
+        aiohttp = self._aiohttp
+        host, port = peer_of(url)
+        # All that is sent below is this one request, which the seam has booked.
+        token = INSIDE.set(Outer(ANY, urlsplit(url).path, body, host, port, True, []))
+        try:
+            return await self._session.request(
+                method,
+                self._url(url, encoded=True),
+                headers=self._multidict(to_send(headers)),
+                data=None if not body else io.BytesIO(body) if len(body) >= _AS_FILE else body,
+                allow_redirects=False,
+                proxy=_proxy_for(url, host),
+            )
+        except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL) as error:
+            raise ConnectFailed(str(error)) from None
+        finally:
+            INSIDE.reset(token)
+
+
+def _proxy_for(url: str, host: str) -> str | None:
+    """The proxy that the gateway's own environment names for this host."""
+    proxies = getproxies()
+    scheme = url.partition(":")[0].lower()
+    found = proxies.get(scheme) or proxies.get("all")
+    if not found or proxy_bypass(host):
+        return None
+    return found if "://" in found else f"http://{found}"
+
+
+def _trusted() -> ssl.SSLContext:
+    """The system's roots (SSL_CERT_FILE and SSL_CERT_DIR are heard), and those of certifi where it is installed."""
+    context = ssl.create_default_context()
+    try:
+        import certifi
+    except ImportError:
+        return context
+    context.load_verify_locations(certifi.where())
+    return context
