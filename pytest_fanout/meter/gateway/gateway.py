@@ -71,7 +71,7 @@ class Gateway:
         home = f"{self.url}/t-{token}"
         environ = dict(base)
         environ |= self._keys.issue(ticket.stem, token, base)
-        environ |= self._routes.variables(base, self.url, home)
+        environ |= self._routes.variables(base, self.url, home, proxied=proxy)
         environ[VARIABLE] = home
         return environ
 

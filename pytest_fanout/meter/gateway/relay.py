@@ -13,7 +13,9 @@ from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.gateway.headers import RawHeaders, as_text, end_to_end, value_of
 from pytest_fanout.meter.gateway.tickets import IN_PATH, Ticket
 from pytest_fanout.meter.gateway.upstream import ConnectFailed, Upstream
+from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.ledger import AGENT, Place
+from pytest_fanout.meter.reader import peer_of
 from pytest_fanout.meter.replies import Playback, playback_of
 
 if TYPE_CHECKING:
@@ -90,6 +92,8 @@ class Relay:
         if url is None:
             return self._nowhere(request, target, route[0].needs if route is not None else ())
         asked = _Asked(request.method, url, headers, *known)
+        if value_of(headers, b"authorization").startswith(b"AWS4-") and not is_loopback(peer_of(url)[0]):
+            return self._signed(asked)
         self._tickets.enter(asked.ticket)
         try:
             return await self._exchange(request, asked)
@@ -226,6 +230,13 @@ class Relay:
         text = f"{request.method} {path} came to the gateway, and {why}: nothing was sent"
         self._seam.add_problem("gateway-no-upstream", f"{text}\n  mend: {mend}")
         return self._error(404, "gateway-no-upstream", f"{text}; {mend}")
+
+    def _signed(self, asked: _Asked) -> web.StreamResponse:
+        text = f"{asked.method} {asked.url} is signed with AWS credentials for the gateway's address: nothing was sent"
+        mend = "give the agent a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), or use the forward proxy"
+        owner = asked.ticket.scope() or self._seam.ledger.running or self._seam
+        owner.add_problem("gateway-signed", f"{text}\n  mend: {mend}")
+        return self._error(400, "gateway-signed", f"{text}; {mend}")
 
     def _unreachable(self, url: str, why: str) -> web.StreamResponse:
         return self._error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import ssl
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,8 @@ class Upstream:
 
         self._multidict, self._url = CIMultiDict, URL
         self._aiohttp = aiohttp
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S, ssl=_trusted())
+        self._roots: ssl.SSLContext | None = None  # read when it is first needed: it takes longer than all else here
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -68,11 +70,22 @@ class Upstream:
                 data=None if not body else io.BytesIO(body) if len(body) >= _AS_FILE else body,
                 allow_redirects=False,
                 proxy=_proxy_for(url, host),
+                ssl=self._trusted() if url.startswith("https:") else True,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL) as error:
             raise ConnectFailed(str(error)) from None
         finally:
             INSIDE.reset(token)
+
+    def _trusted(self) -> ssl.SSLContext:
+        """The system's roots (SSL_CERT_FILE and SSL_CERT_DIR are heard), and those of certifi where it is installed."""
+        if self._roots is None:
+            self._roots = ssl.create_default_context()
+            with contextlib.suppress(ImportError):
+                import certifi
+
+                self._roots.load_verify_locations(certifi.where())
+        return self._roots
 
 
 def _proxy_for(url: str, host: str) -> str | None:
@@ -83,14 +96,3 @@ def _proxy_for(url: str, host: str) -> str | None:
     if not found or proxy_bypass(host):
         return None
     return found if "://" in found else f"http://{found}"
-
-
-def _trusted() -> ssl.SSLContext:
-    """The system's roots (SSL_CERT_FILE and SSL_CERT_DIR are heard), and those of certifi where it is installed."""
-    context = ssl.create_default_context()
-    try:
-        import certifi
-    except ImportError:
-        return context
-    context.load_verify_locations(certifi.where())
-    return context

@@ -21,6 +21,7 @@ class Variable:
     """``default``: where the SDK goes when nothing is set; ``{region}`` is filled in from the environment. None: the
     variable is left alone unless it was set. ``like``: a variable of the same meaning, whose value is the default.
     ``version``: what begins each path of the provider, put there where a client of another make leaves it out.
+    ``signed``: its requests are signed for the host they go to: where there is a forward proxy they take that instead.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Variable:
     like: str | None = None
     region: tuple[str, ...] = ()
     version: str = ""
+    signed: bool = False
 
 
 VARIABLES: Final[tuple[Variable, ...]] = (
@@ -46,6 +48,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
         "vertex",
         "https://{region}-aiplatform.googleapis.com/v1",
         region=("CLOUD_ML_REGION",),
+        signed=True,
     ),
     Variable("CO_API_URL", "cohere", "https://api.cohere.com"),
     Variable("COHERE_API_BASE", "cohere"),
@@ -76,6 +79,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
         "https://bedrock-runtime.{region}.amazonaws.com",
         like="AWS_ENDPOINT_URL",
         region=_DEFAULT_REGION,
+        signed=True,
     ),
     Variable(
         "AWS_BEDROCK_RUNTIME_ENDPOINT",
@@ -83,6 +87,7 @@ VARIABLES: Final[tuple[Variable, ...]] = (
         "https://bedrock-runtime.{region}.amazonaws.com",
         like="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
         region=_DEFAULT_REGION,
+        signed=True,
     ),
     Variable(
         "ANTHROPIC_BEDROCK_BASE_URL",
@@ -90,12 +95,14 @@ VARIABLES: Final[tuple[Variable, ...]] = (
         "https://bedrock-runtime.{region}.amazonaws.com",
         like="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
         region=_DEFAULT_REGION,
+        signed=True,
     ),
     Variable(
         "ANTHROPIC_BEDROCK_MANTLE_BASE_URL",
         "bedrock-mantle",
         "https://bedrock-mantle.{region}.api.aws/anthropic",
         region=_DEFAULT_REGION,
+        signed=True,
     ),
     Variable("AWS_BEDROCK_BASE_URL", "bedrock-mantle"),
     Variable("BEDROCK_MANTLE_API_BASE", "bedrock-mantle"),
@@ -140,22 +147,26 @@ class Routes:
         self._lock = threading.Lock()
         self._routes: dict[str, Route] = {}
 
-    def variables(self, base: Mapping[str, str], url: str, home: str) -> dict[str, str]:
+    def variables(self, base: Mapping[str, str], url: str, home: str, *, proxied: bool = False) -> dict[str, str]:
         """What to set in the environment ``base`` so that the SDKs come to the gateway.
 
         Args:
             url: of the gateway; a value that begins with it is one of ours already, and keeps its route.
             home: what the values begin with.
+            proxied: a forward proxy sees what does not come by a base URL.
         """
         found: dict[str, str] = {}
         for variable in VARIABLES:
+            if proxied and variable.signed and not base.get(variable.name):
+                continue
             route = self._route(variable, base, url)
             if route is not None:
                 found[variable.name] = home + route.prefix
         if "AZURE_OPENAI_ENDPOINT" in found and not base.get("OPENAI_BASE_URL"):
             # The Azure client of Node takes OPENAI_BASE_URL before the endpoint: it would leave its own deployment.
-            found.pop("OPENAI_BASE_URL", None)
-            found.pop("OPENAI_API_BASE", None) if not base.get("OPENAI_API_BASE") else None
+            del found["OPENAI_BASE_URL"]
+            if not base.get("OPENAI_API_BASE"):
+                del found["OPENAI_API_BASE"]
         return found
 
     def find(self, target: str) -> tuple[Route, str] | None:
