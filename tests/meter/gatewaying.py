@@ -6,7 +6,7 @@ import json
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,10 +113,11 @@ def request_bytes(
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Everything until the other side closes."""
+    """Everything until the other side closes, in whatever way."""
     parts = []
-    while data := connection.recv(65536):
-        parts.append(data)
+    with suppress(ConnectionResetError):
+        while data := connection.recv(65536):
+            parts.append(data)
     return b"".join(parts)
 
 

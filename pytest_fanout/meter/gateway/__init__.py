@@ -4,6 +4,6 @@ Its server and client libraries are an extra (``pip install 'pytest-fanout[gatew
 thread, and only when it is first used.
 """
 
-from pytest_fanout.meter.gateway.gateway import Gateway
+from pytest_fanout.meter.gateway.gateway import VARIABLE, Gateway
 
-__all__ = ["Gateway"]
+__all__ = ["VARIABLE", "Gateway"]

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_fanout.errors import UsageError
+from pytest_fanout.meter.gateway.authority import Authority
+from pytest_fanout.meter.gateway.proxying import proxy_variables
 from pytest_fanout.meter.gateway.tickets import Tickets
 from pytest_fanout.meter.gateway.variables import Routes
 
@@ -48,6 +50,8 @@ class Gateway:
         self._failed: BaseException | None = None
         self._server: Any = None
         self._port = port
+        self._made: Authority | None = None
+        self._making = threading.Lock()
         self.url = ""
         # Not a thread of ``threading``: those carry the running task, and the gateway outlives it.
         _thread.start_new_thread(self._run, ())
@@ -73,6 +77,9 @@ class Gateway:
         environ |= self._keys.issue(ticket.stem, token, base)
         environ |= self._routes.variables(base, self.url, home, proxied=proxy)
         environ[VARIABLE] = home
+        if proxy:
+            environ |= proxy_variables(self.url, token)
+            environ |= self._authority().variables(base)
         return environ
 
     def close_scope(self, scope: TaskScope) -> None:
@@ -89,6 +96,16 @@ class Gateway:
         if server is not None:
             server.stop()
             self._over.wait(_SETTLE_S)
+        with self._making:
+            if self._made is not None:
+                self._made.close()
+                self._made = None
+
+    def _authority(self) -> Authority:
+        with self._making:
+            if self._made is None:
+                self._made = Authority()
+            return self._made
 
     def _run(self) -> None:
         import asyncio
@@ -117,7 +134,7 @@ class Gateway:
         from pytest_fanout.meter.gateway.relay import Relay
         from pytest_fanout.meter.gateway.server import Server
 
-        async with Relay(self._seam, self._tickets, self._routes) as relay:
+        async with Relay(self._seam, self._tickets, self._routes, self._authority) as relay:
             server = Server(relay, self._port)
             self.url = server.url
             self._server = server

@@ -6,21 +6,26 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.flight import Flight
-from pytest_fanout.meter.gateway.headers import RawHeaders, as_text, end_to_end, value_of
+from pytest_fanout.meter.gateway.headers import RawHeaders, as_text, end_to_end, proxy_token, value_of
+from pytest_fanout.meter.gateway.proxying import Tunnel
 from pytest_fanout.meter.gateway.tickets import IN_PATH, Ticket
 from pytest_fanout.meter.gateway.upstream import ConnectFailed, Upstream
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.ledger import AGENT, Place
 from pytest_fanout.meter.reader import peer_of
 from pytest_fanout.meter.replies import Playback, playback_of
+from pytest_fanout.meter.seam import matches_host
+from pytest_fanout.wire import hosts
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from pytest_fanout.meter.gateway.authority import Authority
     from pytest_fanout.meter.gateway.tickets import Tickets
     from pytest_fanout.meter.gateway.variables import Routes
     from pytest_fanout.meter.seam import Seam
@@ -43,7 +48,7 @@ class _Asked(NamedTuple):
 class Relay:
     """Answers every request of the gateway. An asynchronous context manager: it holds the upstream connections."""
 
-    def __init__(self, seam: Seam, tickets: Tickets, routes: Routes) -> None:
+    def __init__(self, seam: Seam, tickets: Tickets, routes: Routes, authority: Callable[[], Authority]) -> None:
         from aiohttp import web
         from multidict import CIMultiDict
 
@@ -53,6 +58,9 @@ class Relay:
         self._tickets = tickets
         self._routes = routes
         self._upstream = Upstream()
+        self._authority = authority
+        self.address = ""  # host:port that the server listens on
+        self.tunnels: dict[object, Tunnel] = {}  # by the client's address
         _SILENT.addHandler(logging.NullHandler())
         _SILENT.propagate = False
         #: Turns a connection into requests; a client that hangs up cancels what is being answered to it.
@@ -75,11 +83,29 @@ class Relay:
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request to its end."""
         target = request.raw_path
+        headers = end_to_end(request.raw_headers)
+        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        tunnel = self.tunnels.get(peer)
+        if tunnel is not None:
+            known = self._tickets.of_keys(headers, target) or (tunnel.ticket, tunnel.depth)
+            return await self._owned(request, _Asked(request.method, tunnel.origin + target, headers, *known))
+        if not target.startswith(("http://", "https://")):
+            return await self._reverse(request, target, headers)
+        authority, _, path = target.partition("://")[2].partition("/")
+        if authority == self.address:  # a client that asks even for this gateway through its proxy
+            return await self._reverse(request, f"/{path}", headers)
+        token = proxy_token(request.raw_headers)
+        by_proxy = self._tickets.of_keys(headers, target) or self.known_by_proxy(token)
+        if by_proxy is None:
+            return self._not_known(407, request.method, target, headers, token)
+        return await self._owned(request, _Asked(request.method, target, headers, *by_proxy))
+
+    async def _reverse(self, request: web.BaseRequest, target: str, headers: RawHeaders) -> web.StreamResponse:
+        """A request to a route of the gateway."""
         found = IN_PATH.match(target)
         token = found.group(1) if found else None
         if found:
             target = target[found.end() :] or "/"
-        headers = end_to_end(request.raw_headers)
         known = self._tickets.of_keys(headers, target)
         if known is None and token is not None:
             known = self._tickets.of_token(token)
@@ -88,17 +114,51 @@ class Relay:
         route = self._routes.find(target)
         url = route[0].target(route[1]) if route is not None else None
         if known is None:
-            return await self._unknown(request, target, url, headers)
+            return self._not_known(401, request.method, url or target.partition("?")[0], headers, "", target)
         if url is None:
             return self._nowhere(request, target, route[0].needs if route is not None else ())
         asked = _Asked(request.method, url, headers, *known)
         if value_of(headers, b"authorization").startswith(b"AWS4-") and not is_loopback(peer_of(url)[0]):
             return self._signed(asked)
+        return await self._owned(request, asked)
+
+    async def _owned(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
         self._tickets.enter(asked.ticket)
         try:
             return await self._exchange(request, asked)
         finally:
             self._tickets.leave(asked.ticket)
+
+    # --- for the server, which opens tunnels ------------------------------------------------------------------------
+
+    @property
+    def authority(self) -> Authority:
+        return self._authority()
+
+    def known_by_proxy(self, token: str | None) -> tuple[Ticket, int] | None:
+        return self._tickets.of_token(token) if token else None
+
+    def is_passthrough(self, host: str, port: int) -> bool:
+        """Whether a host may be spoken to in a protocol that nobody reads; never one that serves models."""
+        rules = self._seam.rules
+        is_model = hosts.is_model_host(f"{host}:{port}", rules.model_hosts)
+        return not is_model and matches_host(host, port, rules.passthrough)
+
+    def refusal(self, url: str, token: str | None) -> bytes:
+        """The bytes that answer a CONNECT without the token of a task."""
+        body = self._refuse_unknown("CONNECT", url, [], token, url)
+        head = b'HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="fanout"\r\n'
+        return (
+            head
+            + b"Content-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+            + body
+        )
+
+    def tell(self, ticket: Ticket, slug: str, text: str, *, is_leak: bool = False) -> None:
+        """A problem of the task that a tunnel belongs to."""
+        verdict = "invalid" if is_leak and self._seam.rules.strict_egress else "notice"
+        owner = ticket.scope() or self._seam.ledger.running or self._seam
+        owner.add_problem(slug, text, verdict)
 
     # --- the exchange ----------------------------------------------------------------------------------------------
 
@@ -211,15 +271,22 @@ class Relay:
 
     # --- answers of our own ----------------------------------------------------------------------------------------
 
-    async def _unknown(
-        self, request: web.BaseRequest, target: str, url: str | None, headers: RawHeaders
+    def _not_known(
+        self, status: int, method: str, url: str, headers: RawHeaders, token: str | None, target: str | None = None
     ) -> web.StreamResponse:
-        path = target.partition("?")[0]
-        shown = f"{request.method} {path}"
-        flight = self._seam.refuse_unknown(LAYER, request.method, url or path, headers, b"", shown)
-        reply = flight.reply
-        assert reply is not None
-        return self._plain(401, reply.body)
+        where = (target or url).partition("?")[0]
+        response = self._plain(status, self._refuse_unknown(method, url, headers, token, where))
+        if status == 407:
+            response.headers["proxy-authenticate"] = 'Basic realm="fanout"'
+        return response
+
+    def _refuse_unknown(self, method: str, url: str, headers: RawHeaders, token: str | None, where: str) -> bytes:
+        if token is None:
+            # Many clients show a proxy their credentials only once it asks for them: nothing to tell of.
+            return b'{"error": {"type": "pytest_fanout", "message": "pytest-fanout: the proxy wants credentials"}}'
+        flight = self._seam.refuse_unknown(LAYER, method, url, headers, b"", f"{method} {where}")
+        assert flight.reply is not None
+        return flight.reply.body
 
     def _nowhere(self, request: web.BaseRequest, target: str, needs: tuple[str, ...]) -> web.StreamResponse:
         path = target.partition("?")[0]

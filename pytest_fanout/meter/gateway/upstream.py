@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import ssl
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from pytest_fanout.meter.gateway.authority import extra_roots
 from pytest_fanout.meter.gateway.headers import RawHeaders, to_send
 from pytest_fanout.meter.ledger import ANY, INSIDE, Outer
 from pytest_fanout.meter.reader import peer_of
@@ -78,9 +80,11 @@ class Upstream:
             INSIDE.reset(token)
 
     def _trusted(self) -> ssl.SSLContext:
-        """The system's roots (SSL_CERT_FILE and SSL_CERT_DIR are heard), and those of certifi where it is installed."""
+        """The system's roots, those that the gateway's own environment names, and certifi's where it is installed."""
         if self._roots is None:
             self._roots = ssl.create_default_context()
+            for path in extra_roots(os.environ):
+                self._roots.load_verify_locations(path)
             with contextlib.suppress(ImportError):
                 import certifi
 
