@@ -10,19 +10,19 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from pytest_fanout.cli.child import Child, join_outer
-from pytest_fanout.cli.console import clean
 from pytest_fanout.errors import FanoutError, UsageError
-from pytest_fanout.meter import Meter, TaskScope
-from pytest_fanout.meter.gateway import VARIABLE, Gateway
-from pytest_fanout.meter.outcome import live_run
 from pytest_fanout.records import Caps, MeasureRules
-from pytest_fanout.report import gateway as report_of
+from pytest_fanout.report.printable import escape
 
+if TYPE_CHECKING:
+    from pytest_fanout.meter import TaskScope
+
+_VARIABLE = "FANOUT_GATEWAY"  # that of meter.gateway, which an inner gateway need not load
 _AGENT = "gateway"
 _EXIT_NO_COMMAND = 127
 _EXIT_NOT_RUNNABLE = 126
@@ -52,8 +52,10 @@ class _Counting:
     """The gateway of this process, its tasks, and what is said of them at the end."""
 
     def __init__(self, names: Sequence[str], caps: Caps, *, port: int = 0) -> None:
+        from pytest_fanout.meter import Meter
+
         self._meter = Meter(mode="live", measure=MeasureRules(), cap_warning=self._warn, environ=dict(os.environ))
-        self.gateway: Gateway = self._meter.gateway(port)
+        self.gateway = self._meter.gateway(port)
         self.scopes: list[TaskScope] = [self._meter.open_task(_AGENT, name, 1, caps, beside=True) for name in names]
 
     def environ(self, scope: TaskScope, *, proxy: bool) -> dict[str, str]:
@@ -61,6 +63,9 @@ class _Counting:
 
     def finish(self, report: Path | None, command: Sequence[str], exit_code: int | None) -> None:
         """Close the tasks, say what was counted, write the report."""
+        from pytest_fanout.meter.outcome import live_run
+        from pytest_fanout.report import gateway as report_of
+
         runs = []
         for scope in self.scopes:
             self.gateway.close_scope(scope)
@@ -84,7 +89,7 @@ class _Counting:
         write_atomically(report, canonical(document) + b"\n")
 
     def _warn(self, task: str, cap: str, share: float) -> None:
-        click.echo(f"fanout-gateway: {clean(task)} has used {share:.0%} of its cap {cap}", err=True)
+        click.echo(f"fanout-gateway: {escape(task)} has used {share:.0%} of its cap {cap}", err=True)
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,8 +121,8 @@ def run(caps: Sequence[str], report: Path | None, proxy: bool, name: str, comman
     with 127 or 126 when it cannot be run, and with 2 for words of its own that cannot be acted on.
     """
     bounds = parse_caps(caps)
-    if os.environ.get(VARIABLE):
-        _exec(command, join_outer(os.environ[VARIABLE], os.environ, ignored=bool(caps or report or proxy)))
+    if os.environ.get(_VARIABLE):
+        _exec(command, join_outer(os.environ[_VARIABLE], os.environ, ignored=bool(caps or report or proxy)))
     counting = _Counting([name], bounds)
     (scope,) = counting.scopes
     try:
@@ -148,7 +153,7 @@ def serve(caps: Sequence[str], report: Path | None, proxy: bool, port: int, name
         signal.signal(number, lambda *_: over.set())
     for scope in counting.scopes:
         if len(tasks) > 1:
-            click.echo(f"# task {clean(scope.task)}")
+            click.echo(f"# task {escape(scope.task)}")
         for line in _exports(os.environ, counting.environ(scope, proxy=proxy)):
             click.echo(line)
     sys.stdout.flush()
@@ -179,7 +184,7 @@ def _exec(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
 
 
 def _not_run(command: Sequence[str], error: OSError) -> NoReturn:
-    click.echo(f"fanout-gateway: {clean(command[0])} cannot be run: {error.strerror}", err=True)
+    click.echo(f"fanout-gateway: {escape(command[0])} cannot be run: {error.strerror}", err=True)
     sys.exit(_EXIT_NO_COMMAND if isinstance(error, FileNotFoundError) else _EXIT_NOT_RUNNABLE)
 
 
@@ -192,7 +197,7 @@ def main() -> None:
         else:
             run(words)
     except FanoutError as error:
-        click.echo(f"error: {clean(str(error), keep_lines=True)}", err=True)
+        click.echo("error: " + "\n".join(map(escape, str(error).split("\n"))), err=True)
         sys.exit(error.exit_code)
 
 
