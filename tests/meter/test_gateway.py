@@ -385,3 +385,28 @@ def test_without_its_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
         "the gateway stands on aiohttp, which is not installed\n  mend: pip install 'pytest-fanout[gateway]'\n"
         "  see: docs/messages.md#gateway-not-installed"
     )
+
+
+def test_a_websocket_is_refused(model: ModelServer) -> None:
+    """Responses over WebSocket would pass uncounted: the handshake gets a 501, and the SDK hears why."""
+    with behind(model) as child:
+        url = child.env["OPENAI_BASE_URL"] + "/responses"
+        upgrade = {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Key": "x",
+            "Sec-WebSocket-Version": "13",
+        }
+        with open_socket(url) as connection:
+            connection.sendall(request_bytes(url, headers={**bearer(child), **upgrade}, method="GET"))
+            answer = read_one(connection)
+        child.close()
+
+    where = f"{model.base_url}/v1/responses"
+    text = f"a WebSocket to {where} was asked for, which the gateway does not count: it was refused with 501"
+    mend = "let the agent use HTTP for it, streamed or not"
+    assert answer.startswith(b"HTTP/1.1 501 ")
+    assert [(p.slug, p.verdict, p.text) for p in child.scope.problems] == [
+        ("gateway-websocket", "notice", f"{text}\n  mend: {mend}")
+    ]
+    assert model.log == []

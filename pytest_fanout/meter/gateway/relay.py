@@ -24,6 +24,7 @@ from pytest_fanout.wire import hosts
 
 if TYPE_CHECKING:
     from aiohttp import web
+    from multidict import CIMultiDict
 
     from pytest_fanout.meter.gateway.authority import Authority
     from pytest_fanout.meter.gateway.tickets import Tickets
@@ -123,6 +124,8 @@ class Relay:
         return await self._owned(request, asked)
 
     async def _owned(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
+        if value_of(request.raw_headers, b"upgrade").lower() == b"websocket":
+            return self._no_socket(asked)
         self._tickets.enter(asked.ticket)
         try:
             return await self._exchange(request, asked)
@@ -208,11 +211,17 @@ class Relay:
         try:
             raw = list(answer.raw_headers)
             note.began(answer.status, raw)
-            response = self._head(answer.status, answer.reason, end_to_end(raw), flight)
+            headers, content = end_to_end(raw), answer.content
+            if content.is_eof() and request.method != "HEAD":  # all of it is here: head and body go out together
+                data = content.read_nowait()
+                if data:
+                    note.chunk(data)
+                note.end("complete")
+                return self._whole(answer.status, answer.reason, headers, data, flight)
+            response = self._head(answer.status, answer.reason, headers, flight)
             if not await self._prepared(request, response):
                 note.end("closed_early")
                 return response
-            content = answer.content
             while True:
                 try:
                     data = await content.readany()
@@ -298,6 +307,13 @@ class Relay:
         self._seam.add_problem("gateway-no-upstream", f"{text}\n  mend: {mend}")
         return self._error(404, "gateway-no-upstream", f"{text}; {mend}")
 
+    def _no_socket(self, asked: _Asked) -> web.StreamResponse:
+        where = asked.url.partition("?")[0]
+        text = f"a WebSocket to {where} was asked for, which the gateway does not count: it was refused with 501"
+        mend = "let the agent use HTTP for it, streamed or not"
+        self.tell(asked.ticket, "gateway-websocket", f"{text}\n  mend: {mend}")
+        return self._error(501, "gateway-websocket", f"{text}; {mend}")
+
     def _signed(self, asked: _Asked) -> web.StreamResponse:
         text = f"{asked.method} {asked.url} is signed with AWS credentials for the gateway's address: nothing was sent"
         mend = "give the agent a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), or use the forward proxy"
@@ -324,11 +340,19 @@ class Relay:
         return self._web.Response(status=status, body=body, headers=headers)
 
     def _head(self, status: int, reason: str | None, headers: RawHeaders, flight: Flight | None) -> web.StreamResponse:
+        return self._web.StreamResponse(status=status, reason=reason, headers=self._pairs(headers, flight))
+
+    def _whole(
+        self, status: int, reason: str | None, headers: RawHeaders, body: bytes, flight: Flight | None
+    ) -> web.StreamResponse:
+        return self._web.Response(status=status, reason=reason, headers=self._pairs(headers, flight), body=body)
+
+    def _pairs(self, headers: RawHeaders, flight: Flight | None) -> CIMultiDict[str]:
         pairs = self._multidict((as_text(name), as_text(value)) for name, value in headers)
         near = flight.scope.near_caps() if flight is not None and flight.scope is not None else ()
         if near:
             pairs["x-fanout-cap-warning"] = ", ".join(f"{cap}={share:.2f}" for cap, share in near)
-        return self._web.StreamResponse(status=status, reason=reason, headers=pairs)
+        return pairs
 
     async def _prepared(self, request: web.BaseRequest, response: web.StreamResponse) -> bool:
         """Send the head; False where the client has gone."""

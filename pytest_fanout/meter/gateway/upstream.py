@@ -38,6 +38,7 @@ class Upstream:
 
         self._multidict, self._url = CIMultiDict, URL
         self._aiohttp = aiohttp
+        self._proxies = getproxies()
         self._roots: ssl.SSLContext | None = None  # read when it is first needed: it takes longer than all else here
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
         self._session = aiohttp.ClientSession(
@@ -71,7 +72,7 @@ class Upstream:
                 headers=self._multidict(to_send(headers)),
                 data=None if not body else io.BytesIO(body) if len(body) >= _AS_FILE else body,
                 allow_redirects=False,
-                proxy=_proxy_for(url, host),
+                proxy=self._proxy_for(url, host),
                 ssl=self._trusted() if url.startswith("https:") else True,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL) as error:
@@ -91,12 +92,11 @@ class Upstream:
                 self._roots.load_verify_locations(certifi.where())
         return self._roots
 
-
-def _proxy_for(url: str, host: str) -> str | None:
-    """The proxy that the gateway's own environment names for this host."""
-    proxies = getproxies()
-    scheme = url.partition(":")[0].lower()
-    found = proxies.get(scheme) or proxies.get("all")
-    if not found or proxy_bypass(host):
-        return None
-    return found if "://" in found else f"http://{found}"
+    def _proxy_for(self, url: str, host: str) -> str | None:
+        """The proxy that the gateway's own environment names for this host."""
+        if not self._proxies:
+            return None
+        found = self._proxies.get(url.partition(":")[0].lower()) or self._proxies.get("all")
+        if not found or proxy_bypass(host):
+            return None
+        return found if "://" in found else f"http://{found}"
