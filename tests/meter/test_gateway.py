@@ -410,3 +410,18 @@ def test_a_websocket_is_refused(model: ModelServer) -> None:
         ("gateway-websocket", "notice", f"{text}\n  mend: {mend}")
     ]
     assert model.log == []
+
+
+@pytest.mark.parametrize("proxy", [False, True])
+def test_vertex_is_seen_by_the_proxy_only(proxy: bool, model: ModelServer) -> None:
+    """A base URL would change what google-genai asks Vertex for, so it has none: without the proxy that is invalid."""
+    with behind(model, proxy=proxy, GOOGLE_GENAI_USE_VERTEXAI="True") as child:
+        child.close()
+
+    text = (
+        "GOOGLE_GENAI_USE_VERTEXAI is set: google-genai keeps to Vertex's own address and sign-in, past the gateway\n"
+        "  mend: use the forward proxy"
+    )
+    assert [(p.slug, p.verdict, p.text) for p in child.scope.problems] == (
+        [] if proxy else [("gateway-blind", "invalid", text)]
+    )

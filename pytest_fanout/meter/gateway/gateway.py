@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: In the environment of every child that the gateway counts: its URL with the token of the task.
 VARIABLE: Final = "FANOUT_GATEWAY"
+_VERTEX: Final = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 _START_S: Final = 30.0
 _SETTLE_S: Final = 2.0
 
@@ -77,6 +78,10 @@ class Gateway:
         environ |= self._keys.issue(ticket.stem, token, base)
         environ |= self._routes.variables(base, self.url, home, proxied=proxy)
         environ[VARIABLE] = home
+        vertex = next((name for name in _VERTEX if base.get(name, "").lower() in ("1", "true")), None)
+        if vertex is not None and not proxy and not base.get("GOOGLE_VERTEX_BASE_URL"):
+            text = f"{vertex} is set: google-genai keeps to Vertex's own address and sign-in, past the gateway"
+            (scope or self._seam).add_problem("gateway-blind", f"{text}\n  mend: use the forward proxy")
         if proxy:
             environ |= proxy_variables(self.url, token)
             environ |= self._authority().variables(base)
