@@ -425,3 +425,21 @@ def test_vertex_is_seen_by_the_proxy_only(proxy: bool, model: ModelServer) -> No
     assert [(p.slug, p.verdict, p.text) for p in child.scope.problems] == (
         [] if proxy else [("gateway-blind", "invalid", text)]
     )
+
+
+def test_a_hook_that_raises_is_no_silence(model: ModelServer) -> None:
+    """Whatever fails inside the gateway makes the task invalid, and the agent gets a 500 that says so."""
+
+    def redact(request: object, answer: object) -> None:
+        raise ValueError("broken hook")
+
+    with metering("replay", redact=redact) as meter:
+        child = child_of(meter, model, source=Tape(()))
+        answer = talk(child.chat, CHAT, bearer(child))
+        problems = list(child.scope.problems)
+
+    text = f"the gateway failed on POST {model.base_url}/v1/chat/completions: ValueError: broken hook"
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert f"pytest-fanout: {text}; see docs/messages.md#gateway-failed".encode() in answer
+    assert [(p.slug, p.verdict, p.text) for p in problems] == [("gateway-failed", "invalid", text)]
+    assert model.log == []

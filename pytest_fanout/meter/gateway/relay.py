@@ -56,7 +56,7 @@ class Relay:
         self._multidict = CIMultiDict
         self._web = web
         self._seam = seam
-        self._tickets = tickets
+        self.tickets = tickets
         self._routes = routes
         self._upstream = Upstream()
         self._authority = authority
@@ -88,7 +88,7 @@ class Relay:
         peer = request.transport.get_extra_info("peername") if request.transport is not None else None
         tunnel = self.tunnels.get(peer)
         if tunnel is not None:
-            known = self._tickets.of_keys(headers, target) or (tunnel.ticket, tunnel.depth)
+            known = self.tickets.of_keys(headers, target) or (tunnel.ticket, tunnel.depth)
             return await self._owned(request, _Asked(request.method, tunnel.origin + target, headers, *known))
         if not target.startswith(("http://", "https://")):
             return await self._reverse(request, target, headers)
@@ -96,7 +96,7 @@ class Relay:
         if authority == self.address:  # a client that asks even for this gateway through its proxy
             return await self._reverse(request, f"/{path}", headers)
         token = proxy_token(request.raw_headers)
-        by_proxy = self._tickets.of_keys(headers, target) or self.known_by_proxy(token)
+        by_proxy = self.tickets.of_keys(headers, target) or self.known_by_proxy(token)
         if by_proxy is None:
             return self._not_known(407, request.method, target, headers, token)
         return await self._owned(request, _Asked(request.method, target, headers, *by_proxy))
@@ -107,9 +107,9 @@ class Relay:
         token = found.group(1) if found else None
         if found:
             target = target[found.end() :] or "/"
-        known = self._tickets.of_keys(headers, target)
+        known = self.tickets.of_keys(headers, target)
         if known is None and token is not None:
-            known = self._tickets.of_token(token)
+            known = self.tickets.of_token(token)
         if target.partition("?")[0] == "/":
             return self._hello(known is not None)
         route = self._routes.find(target)
@@ -126,11 +126,16 @@ class Relay:
     async def _owned(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
         if value_of(request.raw_headers, b"upgrade").lower() == b"websocket":
             return self._no_socket(asked)
-        self._tickets.enter(asked.ticket)
+        self.tickets.enter(asked.ticket)
         try:
             return await self._exchange(request, asked)
+        except Exception as error:  # of ours, or of a user's hook: the call may be uncounted, so it must not go unsaid
+            where = f"{asked.method} {asked.url.partition('?')[0]}"
+            text = f"the gateway failed on {where}: {type(error).__name__}: {error}"
+            self.tell(asked.ticket, "gateway-failed", text, "invalid")
+            return self._error(500, "gateway-failed", text)
         finally:
-            self._tickets.leave(asked.ticket)
+            self.tickets.leave(asked.ticket)
 
     # --- for the server, which opens tunnels ------------------------------------------------------------------------
 
@@ -139,7 +144,7 @@ class Relay:
         return self._authority()
 
     def known_by_proxy(self, token: str | None) -> tuple[Ticket, int] | None:
-        return self._tickets.of_token(token) if token else None
+        return self.tickets.of_token(token) if token else None
 
     def is_passthrough(self, host: str, port: int) -> bool:
         """Whether a host may be spoken to in a protocol that nobody reads; never one that serves models."""
@@ -157,9 +162,13 @@ class Relay:
             + body
         )
 
-    def tell(self, ticket: Ticket, slug: str, text: str, *, is_leak: bool = False) -> None:
-        """A problem of the task that a tunnel belongs to."""
-        verdict = "invalid" if is_leak and self._seam.rules.strict_egress else "notice"
+    @property
+    def leak(self) -> str:
+        """How bad it is that something tried to pass unread."""
+        return "invalid" if self._seam.rules.strict_egress else "notice"
+
+    def tell(self, ticket: Ticket, slug: str, text: str, verdict: str = "notice") -> None:
+        """A problem of the task that a request or a tunnel belongs to."""
         owner = ticket.scope() or self._seam.ledger.running or self._seam
         owner.add_problem(slug, text, verdict)
 
@@ -317,8 +326,7 @@ class Relay:
     def _signed(self, asked: _Asked) -> web.StreamResponse:
         text = f"{asked.method} {asked.url} is signed with AWS credentials for the gateway's address: nothing was sent"
         mend = "give the agent a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), or use the forward proxy"
-        owner = asked.ticket.scope() or self._seam.ledger.running or self._seam
-        owner.add_problem("gateway-signed", f"{text}\n  mend: {mend}")
+        self.tell(asked.ticket, "gateway-signed", f"{text}\n  mend: {mend}", "invalid")
         return self._error(400, "gateway-signed", f"{text}; {mend}")
 
     def _unreachable(self, url: str, why: str) -> web.StreamResponse:

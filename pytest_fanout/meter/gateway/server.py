@@ -176,7 +176,7 @@ class Server:
             "proxy-not-http",
             f"{host}:{port} was asked for through the proxy with a protocol that is not HTTP: it was refused"
             "\n  mend: name it in passthrough of budget.toml",
-            is_leak=True,
+            relay.leak,
         )
         return False
 
@@ -192,6 +192,7 @@ class Server:
     async def _speak_tls(self, connection: socket.socket, host: str, port: int, ticket: Ticket) -> bool:
         relay = self._relay
         context = await asyncio.to_thread(relay.authority.context_for, host)
+        relay.tickets.enter(ticket)  # the end of a task waits until it is known how this came out
         try:
             await self._loop.connect_accepted_socket(relay.web_server, connection, ssl=context)
         except ssl.SSLError:
@@ -201,6 +202,8 @@ class Server:
                 f"a client did not accept the gateway's certificate for {host}:{port}: it sent nothing"
                 "\n  mend: let it heed one of the CA variables of its environment, or name the host in passthrough",
             )
+        finally:
+            relay.tickets.leave(ticket)
         return True
 
     async def _pump(self, connection: socket.socket, host: str, port: int) -> None:
