@@ -34,7 +34,8 @@ class Flight:
     """What is known of one request while it flies. Hot path: it keeps references and times, and decodes at the end.
 
     ``reply`` is set when nothing may go out: the answer that the client gets instead. ``opened``: what to send in place
-    of the agent's headers and URL, whose keys are dummies.
+    of the agent's headers and URL, whose keys are dummies. ``depth``: how deep in agents that start agents it was made,
+    where that can be seen.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Flight:
         "chunk_ns",
         "chunks",
         "counted",
+        "depth",
         "ended_ns",
         "error",
         "failed",
@@ -99,6 +101,7 @@ class Flight:
         self.failed = False
         self.broke = False
         self.live_input = False
+        self.depth: int | None = None
         self.pending: str | None = None  # id of the background run that it has begun
         self.opened: Outgoing | None = None
         self.reply: HttpAnswer | None = None
@@ -242,6 +245,7 @@ class Flight:
             started_ms=started_ms,
             replayed=self.replayed is not None,
             live_input=self.live_input,
+            depth=self.depth,
         )
 
     def _heard(self) -> HttpAnswer:

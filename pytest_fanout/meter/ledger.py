@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.task import TaskScope
 
 AGENT = "agent"
+ANY = "*"  # as the method of an Outer: whatever is sent below it is part of it
 SETUP = "setup"
 #: Where a thread stands that waits for work, for another thread or for the network of an event loop.
 _WAITING = frozenset(
@@ -98,6 +99,7 @@ class Ledger:
     def __init__(self) -> None:
         self.running: TaskScope | None = None
         self.elders: set[int] = set()
+        self.outsiders: set[int] = set()  # threads of our own, whose calls never belong to the running task
         self.setup_depth = 0
         self._started: WeakSet[threading.Thread] = WeakSet()  # by tasks
         self._undo: list[Callable[[], None]] = []
@@ -116,7 +118,7 @@ class Ledger:
 
     def open(self, scope: TaskScope) -> None:
         """Make ``scope`` the running task; every thread that lives now is older than it."""
-        self.elders = set(sys._current_frames())
+        self.elders = set(sys._current_frames()) - self.outsiders
         self.running = scope
 
     def close(self, scope: TaskScope) -> None:

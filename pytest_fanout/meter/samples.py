@@ -17,7 +17,8 @@ tool_ms            from the end of an answer that asks for a tool to the start o
                    ``tool_ms[NAME]`` by name
 peak_concurrency   most attempts in flight at once
 rounds             longest chain of calls each begun after the one before had ended
-spawn_depth        None: not visible on the wire
+spawn_depth        how deep in agents that start agents a call was made: the deepest seen by the gateway, from 0 for the
+                   task's own agent; None where no call came through it
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def measure_trial(
     attempts = [attempt for call in own for attempt in call.attempts]
     return Measured(
         calls=own,
-        samples=samples_of(own, duration_ms),
+        samples=samples_of(own, duration_ms) | {"spawn_depth": sorting.depth},
         aside={name: sum(call.reached_model for call in some) for name, some in sorted(calls.items())},
         sites=dict(sites),
         site_tokens=dict(site_tokens),
@@ -114,6 +115,7 @@ class _Sorting:
         self.unobservable: list[str] = []
         self.empty: list[str] = []
         self.hosts: set[str] = set()
+        self.depth: int | None = None
         self.polls: dict[str, list[tuple[int, Attempt]]] = {}  # by id of the run: end in ms, and what was told
 
     def add(self, exchange: Exchange, reader: Reader) -> None:
@@ -160,6 +162,8 @@ class _Sorting:
         timed = replace(attempt, url=url, started_ms=exchange.started_ms, ended_ms=end)
         self.counted.setdefault(exchange.bucket, []).append(Counted(exchange, timed))
         self.hosts.add(host_port(exchange.request.url))
+        if exchange.depth is not None and exchange.bucket == AGENT:
+            self.depth = max(exchange.depth, self.depth or 0)
         if "no_codec" in attempt.notes or "codec_error" in attempt.notes:
             self.unclassified.append(name)
         if "empty_response" in attempt.notes and exchange.answer.outcome == "complete":

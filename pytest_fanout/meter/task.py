@@ -213,6 +213,20 @@ class TaskScope:
             self._warn_from(used, warnings)
         self._warn(warnings)
 
+    def near_caps(self) -> tuple[tuple[str, float], ...]:
+        """Caps of which 80 % or more is used, with the share."""
+        found: dict[str, float] = {}
+        with self.lock:
+            for used in self._used.values():
+                for name in ("fanout", "attempts", "tokens", "tool_calls"):
+                    cap, value = getattr(self.caps, name), getattr(used, name)
+                    if cap and value * 5 >= cap * 4:
+                        found[name] = max(found.get(name, 0.0), value / cap)
+        limit = self.caps.wall_seconds
+        if limit is not None and self.now_ms() >= limit * 800:
+            found["wall_seconds"] = self.now_ms() / (limit * 1000)
+        return tuple(found.items())
+
     def poll(self, flight: Flight) -> None:
         """Book what a background run has cost, once a poll of it tells."""
         told = flight.told()
@@ -240,6 +254,8 @@ class TaskScope:
     def _full(self, flight: Flight, used: _Counters, again: bool) -> str | None:
         caps = self.caps
         failures = self._failures.get(flight.bucket)
+        if caps.spawn_depth is not None and (flight.depth or 0) > caps.spawn_depth:
+            return "spawn_depth"
         if caps.fanout is not None and used.fanout >= caps.fanout and not again:
             return "fanout"
         if caps.attempts is not None and used.attempts >= caps.attempts:
