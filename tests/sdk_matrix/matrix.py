@@ -1,0 +1,75 @@
+"""The table: which SDKs and frameworks stand in the matrix, in which forms, and what of it is not covered, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from collections.abc import Mapping
+
+FORMS = ("sync", "async", "streamed", "async streamed")
+STREAMED = frozenset({"streamed", "async streamed"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One SDK or framework with one API; its agents stand in ``cells/<module>.py``."""
+
+    name: str
+    dialect: str
+    environment: str  # of environments.toml
+    distributions: tuple[str, ...]  # whose versions are told, the SDK itself first
+    key: str  # variable of its key
+    variable: str | None = None  # variable that its base URL can stand in
+    path: str = ""  # what a base URL has behind the host
+    variable_path: str | None = None  # the same in the variable, where it differs
+    is_core: bool = False  # its SDK is in the extra `test`
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def module(self) -> str:
+        return self.name.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One run of a cell: a form of its agent in a story."""
+
+    form: str
+    story: str
+
+
+OPENAI = {"key": "OPENAI_API_KEY", "variable": "OPENAI_BASE_URL", "path": "/v1"}
+ANTHROPIC = {"key": "ANTHROPIC_API_KEY", "variable": "ANTHROPIC_BASE_URL"}
+
+CELLS = (
+    Cell("openai-chat", "openai_chat", "openai", ("openai",), **OPENAI, is_core=True),
+    Cell("openai-responses", "openai_responses", "openai", ("openai",), **OPENAI, is_core=True),
+    Cell("openai-aiohttp", "openai_chat", "openai", ("openai", "aiohttp"), **OPENAI),
+    Cell("anthropic-messages", "anthropic_messages", "anthropic", ("anthropic",), **ANTHROPIC, is_core=True),
+)
+
+#: ``cell/form/story`` (patterns) -> why it is not in the matrix. What is neither here nor run is a failure.
+UNCOVERED = {
+    "openai-aiohttp/sync/*": "aiohttp is for async clients only",
+    "openai-aiohttp/streamed/*": "aiohttp is for async clients only",
+}
+
+
+def pairs_of(cell: Cell) -> Iterator[tuple[Pair, str | None]]:
+    """Each pair that a cell could have, and why it is not covered (None: it is run).
+
+    Stories: plain, tools, retry; early for streams; variable (the base URL from the environment) for the first form.
+    """
+    told = False
+    for form in FORMS:
+        for story in ("plain", "tools", "retry", *(("early",) if form in STREAMED else ())):
+            yield Pair(form, story), why_not(cell, form, story)
+        if cell.variable is not None and not told and why_not(cell, form, "plain") is None:
+            told = True
+            yield Pair(form, "variable"), why_not(cell, form, "variable")
+
+
+def why_not(cell: Cell, form: str, story: str) -> str | None:
+    name = f"{cell.name}/{form}/{story}"
+    return next((why for pattern, why in UNCOVERED.items() if fnmatchcase(name, pattern)), None)
