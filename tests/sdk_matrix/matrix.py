@@ -39,20 +39,41 @@ class Pair:
     story: str
 
 
-OPENAI = {"key": "OPENAI_API_KEY", "variable": "OPENAI_BASE_URL", "path": "/v1"}
-ANTHROPIC = {"key": "ANTHROPIC_API_KEY", "variable": "ANTHROPIC_BASE_URL"}
+_OPENAI = {"key": "OPENAI_API_KEY", "variable": "OPENAI_BASE_URL", "path": "/v1"}
+_ANTHROPIC = {"key": "ANTHROPIC_API_KEY", "variable": "ANTHROPIC_BASE_URL"}
+_GEMINI = {"key": "GEMINI_API_KEY", "variable": "GOOGLE_GEMINI_BASE_URL"}
+_AWS = {
+    "key": "AWS_ACCESS_KEY_ID",
+    "variable": "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+    "environ": {"AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"},
+}
 
 CELLS = (
-    Cell("openai-chat", "openai_chat", "openai", ("openai",), **OPENAI, is_core=True),
-    Cell("openai-responses", "openai_responses", "openai", ("openai",), **OPENAI, is_core=True),
-    Cell("openai-aiohttp", "openai_chat", "openai", ("openai", "aiohttp"), **OPENAI),
-    Cell("anthropic-messages", "anthropic_messages", "anthropic", ("anthropic",), **ANTHROPIC, is_core=True),
+    Cell("openai-chat", "openai_chat", "openai", ("openai",), **_OPENAI, is_core=True),
+    Cell("openai-responses", "openai_responses", "openai", ("openai",), **_OPENAI, is_core=True),
+    Cell("openai-aiohttp", "openai_chat", "openai", ("openai", "aiohttp"), **_OPENAI),
+    Cell("anthropic-messages", "anthropic_messages", "anthropic", ("anthropic",), **_ANTHROPIC, is_core=True),
+    Cell("google-genai", "gemini", "google-genai", ("google-genai",), **_GEMINI),
+    Cell("google-genai-aiohttp", "gemini", "google-genai-aiohttp", ("google-genai", "aiohttp"), **_GEMINI),
+    Cell("mistral", "mistral", "mistral", ("mistralai",), "MISTRAL_API_KEY"),
+    Cell("cohere", "cohere", "cohere", ("cohere",), "CO_API_KEY", "CO_API_URL"),
+    Cell("groq", "groq", "groq", ("groq",), "GROQ_API_KEY", "GROQ_BASE_URL"),
+    Cell("together", "together", "together", ("together",), "TOGETHER_API_KEY", "TOGETHER_BASE_URL"),
+    Cell("ollama", "ollama", "ollama", ("ollama",), "OLLAMA_API_KEY", "OLLAMA_HOST"),
+    Cell("huggingface", "huggingface", "huggingface", ("huggingface-hub",), "HF_TOKEN", path="/v1"),
+    Cell("bedrock-converse", "bedrock", "boto3", ("boto3", "botocore"), **_AWS),
+    Cell("bedrock-invoke", "bedrock", "boto3", ("boto3", "botocore"), **_AWS),
 )
 
 #: ``cell/form/story`` (patterns) -> why it is not in the matrix. What is neither here nor run is a failure.
 UNCOVERED = {
     "openai-aiohttp/sync/*": "aiohttp is for async clients only",
     "openai-aiohttp/streamed/*": "aiohttp is for async clients only",
+    "google-genai-aiohttp/sync/*": "aiohttp is for async clients only",
+    "google-genai-aiohttp/streamed/*": "aiohttp is for async clients only",
+    "ollama/*/retry": "the SDK does not retry",
+    "huggingface/*/retry": "the SDK does not retry a model call",
+    "bedrock-*/async*/*": "boto3 has no async form",
 }
 
 

@@ -38,9 +38,12 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     meter = Meter(mode="live", measure=MeasureRules())
     problems = list(meter.start())
+    if job["variable"]:
+        # Before the import: some SDKs look at it only then. All other runs are told their URL.
+        os.environ[job["variable"]] = next(run["url"] for run in job["runs"] if run["story"] == "variable")
     try:
         cell = import_module(f"sdk_matrix.cells.{job['cell']}")
-        runs = [run(meter, cell, job["variable"], one) for one in job["runs"]]
+        runs = [run(meter, cell, one) for one in job["runs"]]
         problems += meter.finish().problems
     finally:
         meter.stop()
@@ -49,14 +52,11 @@ def main() -> None:
     Path(sys.argv[2]).write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
-def run(meter: Meter, cell: Any, variable: str | None, asked: dict[str, str]) -> dict[str, Any]:
+def run(meter: Meter, cell: Any, asked: dict[str, str]) -> dict[str, Any]:
     """One task: one form of the cell's agent in one story."""
     name, early = FUNCTIONS[asked["form"]]
     agent = getattr(cell, early if asked["story"] == "early" and early else name)
-    url: str | None = asked["url"]
-    if asked["story"] == "variable":
-        assert variable is not None
-        os.environ[variable], url = asked["url"], None
+    url = None if asked["story"] == "variable" else asked["url"]
     scope = meter.open_task("matrix", f"{asked['form']} {asked['story']}", 1, CAPS)
     error = None
     try:
