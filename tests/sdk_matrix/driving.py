@@ -136,7 +136,7 @@ def _not_the_story(pair: Pair, truth: Truth) -> list[str]:
         faults.append("the server answered no call")
     if 401 in truth.statuses or 404 in truth.statuses:
         faults.append(f"the server refused a request: {truth.statuses}")
-    if pair.story in ("tools", "retry") and pair.form and (truth.calls < 2 or not truth.tool_calls):
+    if pair.story in ("tools", "retry") and not (truth.tool_calls and truth.brought_results):
         faults.append("no tool call went there and back")
     if pair.story == "retry" and truth.attempts <= truth.calls:
         faults.append("nothing was retried")

@@ -63,6 +63,16 @@ CELLS = (
     Cell("huggingface", "huggingface", "huggingface", ("huggingface-hub",), "HF_TOKEN", path="/v1"),
     Cell("bedrock-converse", "bedrock", "boto3", ("boto3", "botocore"), **_AWS),
     Cell("bedrock-invoke", "bedrock", "boto3", ("boto3", "botocore"), **_AWS),
+    Cell("litellm", "openai_chat", "litellm", ("litellm",), **_OPENAI),
+    Cell("openai-agents", "openai_responses", "openai-agents", ("openai-agents", "openai"), **_OPENAI),
+    Cell("pydantic-ai", "openai_chat", "pydantic-ai", ("pydantic-ai-slim", "openai"), **_OPENAI),
+    Cell("langchain", "openai_chat", "langchain", ("langchain", "langgraph", "langchain-openai", "openai"), **_OPENAI),
+    Cell("smolagents", "openai_chat", "smolagents", ("smolagents", "openai"), **_OPENAI),
+    Cell("crewai", "openai_chat", "crewai", ("crewai", "openai"), **_OPENAI),
+    Cell("google-adk", "gemini", "google-adk", ("google-adk", "google-genai"), **_GEMINI),
+    Cell("dspy", "openai_chat", "dspy", ("dspy",), **_OPENAI),
+    Cell("llama-index", "openai_chat", "llama-index", ("llama-index-core", "llama-index-llms-openai"), **_OPENAI),
+    Cell("strands", "openai_chat", "strands", ("strands-agents", "openai"), **_OPENAI),
 )
 
 #: ``cell/form/story`` (patterns) -> why it is not in the matrix. What is neither here nor run is a failure.
@@ -74,6 +84,9 @@ UNCOVERED = {
     "ollama/*/retry": "the SDK does not retry",
     "huggingface/*/retry": "the SDK does not retry a model call",
     "bedrock-*/async*/*": "boto3 has no async form",
+    "openai-agents/streamed/*": "its runner streams in async code only",
+    "smolagents/async*/*": "its agents have no async form",
+    "strands/streamed/*": "it has no sync stream; its sync form streams on the wire",
 }
 
 

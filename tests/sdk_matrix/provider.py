@@ -3,7 +3,7 @@
 Each server plays one story to whoever calls:
 
 plain    every request is answered with text
-tools    a request that offers our tools and carries no result is answered by asking for both of them
+tools    the first request that offers our tools is answered by asking for both of them
 retry    the first generation request is refused with 429, the rest is as in ``tools``
 early    as ``plain``; a stream stops half-way and waits until the client has hung up
 
@@ -18,7 +18,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from typing import Any, cast
@@ -27,6 +27,7 @@ from sdk_matrix.dialects.turns import (
     ANSWER,
     ARGUMENTS,
     LAST_TOOL,
+    RESULTS,
     TOOLS,
     Asked,
     Dialect,
@@ -53,6 +54,7 @@ class Heard:
     tools: tuple[str, ...] = ()
     tokens: Tokens | None = None
     hung_up: bool = False
+    brings_results: bool = False  # its body holds what both tools say
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Truth:
     tokens: Tokens
     other: int
     hung_up: int
-    statuses: tuple[int | None, ...] = field(default=())
+    brought_results: bool
+    statuses: tuple[int | None, ...]
 
 
 class Provider:
@@ -101,6 +104,7 @@ class Provider:
             tokens=_sum([heard.tokens for heard in answered]),
             other=len(self.log) - len(generated),
             hung_up=sum(heard.hung_up for heard in self.log),
+            brought_results=any(heard.brings_results for heard in answered),
             statuses=tuple(heard.status for heard in self.log),
         )
 
@@ -110,19 +114,27 @@ class Provider:
         """Whether this is the one generation request that is refused."""
         return self.story == "retry" and not any(heard.status for heard in self.log if heard.generates)
 
-    def answer(self, asked: Asked) -> tuple[Said, Turn]:
+    def answer(self, asked: Asked, body: bytes) -> tuple[Said, Turn]:
         """What the model says to a request."""
         number = sum(heard.generates for heard in self.log)
         turns, wanted = self.dialect.TURNS, [name for name in TOOLS if name in asked.offered]
-        turn = turns.after if asked.has_results else turns.text
+        has_asked = any(heard.tools for heard in self.log)
+        turn = turns.after if has_asked else turns.text
         asks: tuple[ToolAsk, ...] = ()
-        if self.story in ("tools", "retry") and wanted and not asked.has_results:
+        if self.story in ("tools", "retry") and wanted and not has_asked:
             turn = turns.asking
             asks = tuple(ToolAsk(f"call{number}t{i}x", name, ARGUMENTS) for i, name in enumerate(wanted))
         elif LAST_TOOL in asked.offered:
             asks = (ToolAsk(f"call{number}t0x", LAST_TOOL, {"answer": ANSWER}),)
         usage = turn.wire if asked.wants_usage else None
-        return Said(number, asked.model, "" if asks else ANSWER, asks, usage), turn
+        return Said(number, asked.model, "" if asks else _dressed(body), asks, usage), turn
+
+
+def _dressed(body: bytes) -> str:
+    """The answer, in the form that the prompts of some frameworks ask for."""
+    if b"[[ ## answer ## ]]" in body:
+        return f"[[ ## answer ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]"
+    return ANSWER
 
 
 def _sum(tokens: list[Tokens | None]) -> Tokens:
@@ -164,9 +176,10 @@ class _Handler(BaseHTTPRequestHandler):
         with provider.lock:
             provider.log.append(heard)
             heard.generates = asked is not None
+            heard.brings_results = all(str(result).encode() in body for result in RESULTS)
             refuses = asked is not None and provider.refuses()
             if asked is not None:
-                said, turn = provider.answer(asked)
+                said, turn = provider.answer(asked, body)
         if dialect.key_in(headers, query) != provider.key:
             self._send(heard, dialect.refusal(401))
         elif asked is None:

@@ -54,13 +54,12 @@ def main() -> None:
 
 def run(meter: Meter, cell: Any, asked: dict[str, str]) -> dict[str, Any]:
     """One task: one form of the cell's agent in one story."""
-    name, early = FUNCTIONS[asked["form"]]
-    agent = getattr(cell, early if asked["story"] == "early" and early else name)
     url = None if asked["story"] == "variable" else asked["url"]
     scope = meter.open_task("matrix", f"{asked['form']} {asked['story']}", 1, CAPS)
     error = None
     try:
-        value = agent(url)
+        name, early = FUNCTIONS[asked["form"]]
+        value = getattr(cell, early if asked["story"] == "early" and early else name)(url)
         if inspect.iscoroutine(value):
             asyncio.run(value)
     except (Exception, TaskStopped):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sdk_matrix.dialects.turns import ANSWER
+from sdk_matrix.dialects.turns import ANSWER, RESULTS
 
 QUESTION = "What does article 7 cost, and how many of it are left?"
 
@@ -16,7 +16,7 @@ def price(sku: int) -> int:
     Args:
         sku: number of the article
     """
-    return 42
+    return RESULTS[0]
 
 
 def stock(sku: int) -> int:
@@ -25,7 +25,7 @@ def stock(sku: int) -> int:
     Args:
         sku: number of the article
     """
-    return 3
+    return RESULTS[1]
 
 
 FUNCTIONS = {"price": price, "stock": stock}

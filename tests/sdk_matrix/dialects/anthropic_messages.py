@@ -37,14 +37,7 @@ def key_in(headers: Mapping[str, str], query: str) -> str | None:
 def asked(path: str, query: str, body: Any) -> Asked | None:
     if not path.endswith("/v1/messages"):
         return None
-    return said_in(body, bool(body.get("stream")), body["model"])
-
-
-def said_in(body: Any, is_streamed: bool, model: str) -> Asked:
-    """What a body asks, wherever it was posted to."""
-    blocks = [b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]]
-    has_results = any(block.get("type") == "tool_result" for block in blocks)
-    return Asked(model, is_streamed, names(body.get("tools"), "name"), has_results)
+    return Asked(body["model"], bool(body.get("stream")), names(body.get("tools"), "name"))
 
 
 def other(method: str, path: str) -> Reply | None:

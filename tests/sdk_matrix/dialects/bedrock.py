@@ -47,12 +47,11 @@ def _verb(path: str) -> str:
 def asked(path: str, query: str, body: Any) -> Asked | None:
     model, verb = unquote(path.split("/")[-2]), _verb(path)
     if verb in ("invoke", "invoke-with-response-stream"):
-        return anthropic_messages.said_in(body, verb != "invoke", model)
+        return Asked(model, verb != "invoke", names(body.get("tools"), "name"))
     if verb not in ("converse", "converse-stream"):
         return None
-    blocks = [block for message in body["messages"] for block in message["content"]]
     offered = names((body.get("toolConfig") or {}).get("tools"), "toolSpec", "name")
-    return Asked(model, verb != "converse", offered, any("toolResult" in block for block in blocks))
+    return Asked(model, verb != "converse", offered)
 
 
 def other(method: str, path: str) -> Reply | None:

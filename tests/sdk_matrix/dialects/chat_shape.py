@@ -20,7 +20,6 @@ def asked(path: str, body: Any, *, usage_by_option: bool) -> Asked | None:
         model=body["model"],
         streamed=streamed,
         offered=names(body.get("tools"), "function", "name"),
-        has_results=any(message.get("role") == "tool" for message in body["messages"]),
         wants_usage=not streamed or option or not usage_by_option,
     )
 

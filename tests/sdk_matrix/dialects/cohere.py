@@ -32,8 +32,7 @@ def key_in(headers: Mapping[str, str], query: str) -> str | None:
 def asked(path: str, query: str, body: Any) -> Asked | None:
     if not path.endswith("/v2/chat"):
         return None
-    has_results = any(message["role"] == "tool" for message in body["messages"])
-    return Asked(body["model"], bool(body.get("stream")), names(body.get("tools"), "function", "name"), has_results)
+    return Asked(body["model"], bool(body.get("stream")), names(body.get("tools"), "function", "name"))
 
 
 def other(method: str, path: str) -> Reply | None:

@@ -38,9 +38,8 @@ def asked(path: str, query: str, body: Any) -> Asked | None:
     model, _, verb = path.rpartition("/")[2].partition(":")
     if verb not in ("generateContent", "streamGenerateContent"):
         return None
-    parts = [part for content in body["contents"] for part in content["parts"]]
     offered = tuple(f["name"] for tool in body.get("tools") or () for f in tool.get("functionDeclarations") or ())
-    return Asked(model, verb.startswith("stream"), offered, any("functionResponse" in part for part in parts))
+    return Asked(model, verb.startswith("stream"), offered)
 
 
 def other(method: str, path: str) -> Reply | None:

@@ -38,9 +38,8 @@ def key_in(headers: Mapping[str, str], query: str) -> str | None:
 def asked(path: str, query: str, body: Any) -> Asked | None:
     if not path.endswith("/api/chat"):
         return None
-    has_results = any(message["role"] == "tool" for message in body["messages"])
     # Without a word about it, this API streams.
-    return Asked(body["model"], body.get("stream", True), names(body.get("tools"), "function", "name"), has_results)
+    return Asked(body["model"], body.get("stream", True), names(body.get("tools"), "function", "name"))
 
 
 def other(method: str, path: str) -> Reply | None:

@@ -39,13 +39,7 @@ def key_in(headers: Mapping[str, str], query: str) -> str | None:
 def asked(path: str, query: str, body: Any) -> Asked | None:
     if not path.endswith("/responses"):
         return None
-    items = body["input"] if isinstance(body["input"], list) else []
-    return Asked(
-        model=body["model"],
-        streamed=bool(body.get("stream")),
-        offered=names(body.get("tools"), "name"),
-        has_results=any(item.get("type") == "function_call_output" for item in items),
-    )
+    return Asked(body["model"], bool(body.get("stream")), names(body.get("tools"), "name"))
 
 
 def _items(said: Said) -> list[dict[str, Any]]:

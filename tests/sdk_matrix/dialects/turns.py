@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 #: The whole answer of the model, in every dialect. It is streamed word by word.
-ANSWER = "It costs 42 and 3 of them are left, so the shop can send one today."
+ANSWER = "It costs 4217 and 3391 of them are left, so the shop can send one today."
 #: The tools that the model asks for, where they are offered, both in one answer.
 TOOLS = ("price", "stock")
 ARGUMENTS = {"sku": 7}
+#: What the tools say: the request after it must carry both.
+RESULTS = (4217, 3391)
 #: Some agents end by a tool: where this one is offered, the answer is its argument.
 LAST_TOOL = "final_answer"
 
@@ -44,7 +46,7 @@ class Turns:
 
     text: Turn  # a plain answer
     asking: Turn  # the answer that asks for tools
-    after: Turn  # the answer to a request that carries tool results
+    after: Turn  # the answer once the tools have been asked for
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,6 @@ class Asked:
     model: str
     streamed: bool
     offered: tuple[str, ...] = ()  # names of the tools
-    has_results: bool = False
     wants_usage: bool = True  # False: a stream for which the provider sends usage only when asked
 
 
