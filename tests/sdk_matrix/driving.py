@@ -75,7 +75,13 @@ def run(cell: Cell, python: str, scratch: Path) -> CellResult:
             {"form": pair.form, "story": pair.story, "url": server.url + _path(cell, pair)}
             for pair, server in zip(pairs, servers, strict=True)
         ]
-        asked = {"cell": cell.module, "variable": cell.variable, "distributions": cell.distributions, "runs": runs}
+        asked = {
+            "cell": cell.module,
+            "variable": cell.variable,
+            "at_import": cell.reads_variable_at_import,
+            "distributions": cell.distributions,
+            "runs": runs,
+        }
         job.write_text(json.dumps(asked), encoding="utf-8")
         log = scratch / "log.txt"
         with open(log, "wb") as out:

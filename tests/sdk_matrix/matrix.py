@@ -23,6 +23,7 @@ class Cell:
     variable: str | None = None  # variable that its base URL can stand in
     path: str = ""  # what a base URL has behind the host
     variable_path: str | None = None  # the same in the variable, where it differs
+    reads_variable_at_import: bool = False
     is_core: bool = False  # its SDK is in the extra `test`
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,7 +57,7 @@ CELLS = (
     Cell("google-genai", "gemini", "google-genai", ("google-genai",), **_GEMINI),
     Cell("google-genai-aiohttp", "gemini", "google-genai-aiohttp", ("google-genai", "aiohttp"), **_GEMINI),
     Cell("mistral", "mistral", "mistral", ("mistralai",), "MISTRAL_API_KEY"),
-    Cell("cohere", "cohere", "cohere", ("cohere",), "CO_API_KEY", "CO_API_URL"),
+    Cell("cohere", "cohere", "cohere", ("cohere",), "CO_API_KEY", "CO_API_URL", reads_variable_at_import=True),
     Cell("groq", "groq", "groq", ("groq",), "GROQ_API_KEY", "GROQ_BASE_URL"),
     Cell("together", "together", "together", ("together",), "TOGETHER_API_KEY", "TOGETHER_BASE_URL"),
     Cell("ollama", "ollama", "ollama", ("ollama",), "OLLAMA_API_KEY", "OLLAMA_HOST"),
@@ -71,6 +72,7 @@ CELLS = (
     Cell("crewai", "openai_chat", "crewai", ("crewai", "openai"), **_OPENAI),
     Cell("google-adk", "gemini", "google-adk", ("google-adk", "google-genai"), **_GEMINI),
     Cell("dspy", "openai_chat", "dspy", ("dspy",), **_OPENAI),
+    Cell("dspy-litellm", "openai_chat", "dspy", ("dspy", "litellm"), **_OPENAI),
     Cell("llama-index", "openai_chat", "llama-index", ("llama-index-core", "llama-index-llms-openai"), **_OPENAI),
     Cell("strands", "openai_chat", "strands", ("strands-agents", "openai"), **_OPENAI),
 )
@@ -86,6 +88,7 @@ UNCOVERED = {
     "bedrock-*/async*/*": "boto3 has no async form",
     "openai-agents/streamed/*": "its runner streams in async code only",
     "smolagents/async*/*": "its agents have no async form",
+    "crewai/*/early": "closing its stream does not close the model's: a thread of it reads on to the end",
     "strands/streamed/*": "it has no sync stream; its sync form streams on the wire",
 }
 

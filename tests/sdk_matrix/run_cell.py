@@ -1,8 +1,8 @@
 """Runs the agents of one cell under our meter, in the environment of their SDK, and writes our numbers as JSON.
 
-``python run_cell.py JOB RESULT``: JOB is a file with ``{"cell": module, "variable": name or null, "runs": [{"form",
-"story", "url"}, …]}``. RESULT gets ``{"problems": […], "runs": [{"form", "story", "samples", "problems", "layers",
-"error"}, …], "versions": {distribution: version}}``. Each run is a task of its own.
+``python run_cell.py JOB RESULT``: JOB is a file with ``{"cell": module, "variable": name or null, "at_import": bool,
+"distributions": […], "runs": [{"form", "story", "url"}, …]}``. RESULT gets ``{"problems": […], "runs": [{"form", "story",
+"samples", "other", "problems", "layers", "error"}, …], "versions": {distribution: version}}``. Each run is a task of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
+TESTS = Path(__file__).resolve().parent.parent
+# The package of this checkout is measured, whichever one its environment was built for.
+sys.path[0:1] = [str(TESTS), str(TESTS.parent)]
 
 from pytest_fanout.errors import TaskStopped  # noqa: E402
 from pytest_fanout.meter import Meter, measure_trial  # noqa: E402
@@ -38,12 +40,11 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     meter = Meter(mode="live", measure=MeasureRules())
     problems = list(meter.start())
-    if job["variable"]:
-        # Before the import: some SDKs look at it only then. All other runs are told their URL.
+    if job["at_import"]:
         os.environ[job["variable"]] = next(run["url"] for run in job["runs"] if run["story"] == "variable")
     try:
         cell = import_module(f"sdk_matrix.cells.{job['cell']}")
-        runs = [run(meter, cell, one) for one in job["runs"]]
+        runs = [run(meter, cell, job["variable"], one) for one in job["runs"]]
         problems += meter.finish().problems
     finally:
         meter.stop()
@@ -52,9 +53,11 @@ def main() -> None:
     Path(sys.argv[2]).write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
-def run(meter: Meter, cell: Any, asked: dict[str, str]) -> dict[str, Any]:
+def run(meter: Meter, cell: Any, variable: str, asked: dict[str, str]) -> dict[str, Any]:
     """One task: one form of the cell's agent in one story."""
-    url = None if asked["story"] == "variable" else asked["url"]
+    url: str | None = asked["url"]
+    if asked["story"] == "variable":
+        os.environ[variable], url = asked["url"], None
     scope = meter.open_task("matrix", f"{asked['form']} {asked['story']}", 1, CAPS)
     error = None
     try:
@@ -65,6 +68,8 @@ def run(meter: Meter, cell: Any, asked: dict[str, str]) -> dict[str, Any]:
     except (Exception, TaskStopped):
         error = traceback.format_exc()[-2000:]
     trace = meter.close_task(scope)
+    if asked["story"] == "variable":
+        del os.environ[variable]
     measured = measure_trial(trace.exchanges, trace.duration_ms)
     return {
         "form": asked["form"],

@@ -1,4 +1,4 @@
-"""dspy on its own HTTP client: a program that calls tools natively."""
+"""dspy: a program that calls tools natively, on dspy's own HTTP client."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ class Shop(dspy.Signature):
     calls: dspy.ToolCalls = dspy.OutputField()
 
 
+ENGINE = "auto"  # the own client, unless a base URL stands in the environment
+
+
 def _settings(url: str | None) -> dict[str, Any]:
-    lm = dspy.LM("openai/gpt-4o", api_base=url, cache=False)
+    lm = dspy.LM("openai/gpt-4o", api_base=url, cache=False, engine=ENGINE)
     return {"lm": lm, "adapter": dspy.ChatAdapter(use_native_function_calling=True)}
 
 
@@ -75,6 +78,13 @@ async def async_streamed(url: str | None) -> str:
             said = [part async for part in _streaming()(**_asked(results))][-1]
             if not _carry_on(results, said):
                 return checked(said.answer)
+
+
+def early(url: str | None) -> None:
+    with dspy.context(**_settings(url)):
+        stream = _streaming(async_streaming=False)(**_asked([]))
+        next(stream)
+        stream.close()
 
 
 async def async_early(url: str | None) -> None:
