@@ -10,7 +10,9 @@ from smolagents import InferenceClientModel
 
 
 def _huggingface(url: str | None) -> Any:
-    return InferenceClientModel(base_url=url, api_key=None)
+    model = InferenceClientModel(url)
+    model.retryer.wait_seconds = 0.01  # a minute by default
+    return model
 
 
 smolagents.MODEL = _huggingface
