@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sdk_matrix.cells import smolagents
-from sdk_matrix.cells.smolagents import early, streamed, sync
+from sdk_matrix.cells.shop import QUESTION
+from sdk_matrix.cells.smolagents import streamed, sync
 from smolagents import InferenceClientModel
 
 
@@ -13,6 +14,14 @@ def _huggingface(url: str | None) -> Any:
     model = InferenceClientModel(url)
     model.retryer.wait_seconds = 0.01  # a minute by default
     return model
+
+
+def early(url: str | None) -> None:
+    model = _huggingface(url)
+    stream = model.generate_stream([{"role": "user", "content": QUESTION}])
+    next(stream)
+    stream.close()
+    model.client.close()  # until then it keeps the answer open
 
 
 smolagents.MODEL = _huggingface
