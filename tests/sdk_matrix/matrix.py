@@ -100,6 +100,7 @@ UNCOVERED = {
     "ollama/*/retry": "the SDK does not retry",
     "huggingface/*/retry": "the SDK does not retry a model call",
     "bedrock-*/async*/*": "boto3 has no async form",
+    "litellm-gemini/*streamed/retry": "litellm opens a stream of Gemini only when it is read, past its retries",
     "openai-agents/streamed/*": "its runner streams in async code only",
     "smolagents*/async*/*": "its agents have no async form",
     "crewai/*/early": "closing its stream does not close the model's: a thread of it reads on to the end",
