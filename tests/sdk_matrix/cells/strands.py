@@ -45,8 +45,7 @@ async def async_streamed(url: str | None) -> str:
 
 
 async def async_early(url: str | None) -> None:
-    stream = _agent(url).stream_async(QUESTION)
-    async for event in stream:
+    agent = _agent(url)
+    async for event in agent.stream_async(QUESTION):
         if "data" in event:
-            break
-    await stream.aclose()
+            agent.cancel()
