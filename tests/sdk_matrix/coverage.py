@@ -53,7 +53,7 @@ def page(results: dict[str, Any]) -> str:
             (row for cell in cells for row in _rows(cell)),
         ),
         "## Base URLs from the environment\n",
-        "Where an SDK reads its base URL from a variable, the gateway can stand before it without a change of the agent.\n",
+        "Where an SDK reads its base URL from a variable, the gateway can stand before an agent that stays as it is.\n",
         _table(("SDK", "variable", "honoured"), map(_variable, cells)),
         "## What is not covered, and why\n",
         _table(("SDK", "what", "why"), (row for cell in cells for row in _gaps(cell))),
@@ -79,10 +79,8 @@ def _rows(cell: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 def _told(runs: list[dict[str, Any]]) -> str:
     """The parts of usage that the answers told; of a stream that was closed early nothing is told."""
     whole = [run for run in runs if run["story"] != "early"]
-    told = [
-        word for part, word in TOKEN_NAMES.items() if any(run["server"]["tokens"][part] is not None for run in whole)
-    ]
-    return ", ".join(told) or "none is told"
+    told = {part for run in whole for part, count in run["server"]["tokens"].items() if count is not None}
+    return ", ".join(word for part, word in TOKEN_NAMES.items() if part in told) or "none is told"
 
 
 def _yes(is_exact: bool) -> str:

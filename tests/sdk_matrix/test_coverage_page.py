@@ -26,7 +26,7 @@ def test_the_page_says_what_the_results_say() -> None:
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
 def test_the_results_hold_every_pair(cell: Cell) -> None:
-    """What the table says is covered was run, what it leaves out is told with its reason, and every number was exact."""
+    """What the table covers was run, what it leaves out is told with its reason, and every number was exact."""
     found = [one for one in results()["cells"] if one["name"] == cell.name]
     assert len(found) == 1, REGENERATE
     pairs = list(pairs_of(cell))

@@ -1,4 +1,4 @@
-"""Real SDKs against servers that count: our numbers are theirs, exactly. README.md of this folder says how to run it."""
+"""Real SDKs against servers that count: our numbers are theirs, exactly. README.md says how to run it."""
 
 from __future__ import annotations
 
