@@ -197,7 +197,7 @@ def vars_of(op: Op) -> dict[str, str]:
     return {name: getattr(op, name) for name in ("client", "how", "fault", "what", "text", "url")}
 
 
-# --- sync carriers -----------------------------------------------------------------------------------------------------
+# --- sync carriers ------------------------------------------------------------------------------------------
 
 
 def _in_order(running: Running, ops: tuple[Op, ...]) -> None:
@@ -308,7 +308,7 @@ _SYNC: dict[str, Callable[[Running, tuple[Op, ...]], None]] = {
 }
 
 
-# --- async carriers ----------------------------------------------------------------------------------------------------
+# --- async carriers -----------------------------------------------------------------------------------------
 
 
 async def _a_in_order(running: Running, ops: tuple[Op, ...]) -> None:
@@ -384,7 +384,7 @@ _ASYNC: dict[str, Callable[[Running, tuple[Op, ...]], Any]] = {
 }
 
 
-# --- measuring ---------------------------------------------------------------------------------------------------------
+# --- measuring ----------------------------------------------------------------------------------------------
 
 
 def run_plan(world: World, plan: Plan) -> Outcome:
@@ -413,6 +413,9 @@ def run_plan(world: World, plan: Plan) -> Outcome:
             os.environ[KEY_VARIABLE] = environ_before
     measured = measure_trial(trace.exchanges, trace.duration_ms)
     problems += [*trace.problems, *measured.problems, *scope.problems, *facts.problems]
+    if not measured.samples["fanout"]:
+        # the gate's own rule: a task without a counted call is not measured
+        problems.append(Problem("no-counted-call", "no model call was counted"))
     red = tuple(dict.fromkeys(problem for problem in problems if problem.verdict != "notice"))
     names = ("fanout", "attempts", "tool_calls", "input_tokens", "output_tokens")
     counted = {name: measured.samples[name] for name in names}

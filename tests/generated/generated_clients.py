@@ -113,7 +113,7 @@ def async_swallowing(send: AsyncClient) -> AsyncClient:
     return sent
 
 
-# --- plain HTTP clients ------------------------------------------------------------------------------------------------
+# --- plain HTTP clients -------------------------------------------------------------------------------------
 
 
 def _of_httpx(module: Any) -> SyncClient:
@@ -234,7 +234,7 @@ async def _aiohttp(op: Op) -> None:
                     break
 
 
-# --- SDKs --------------------------------------------------------------------------------------------------------------
+# --- SDKs ---------------------------------------------------------------------------------------------------
 
 
 def _openai(op: Op) -> None:
@@ -282,7 +282,9 @@ def _anthropic(op: Op) -> None:
 async def _async_openai(op: Op) -> None:
     import openai
 
-    async with openai.AsyncOpenAI(base_url=op.url + "/v1", http_client=openai.DefaultAsyncHttpxClient(verify=tls())) as client:
+    async with openai.AsyncOpenAI(
+        base_url=op.url + "/v1", http_client=openai.DefaultAsyncHttpxClient(verify=tls())
+    ) as client:
         if op.how == "whole":
             await client.chat.completions.create(**op.body)
             return

@@ -1,14 +1,12 @@
-"""``python tests/generated/run_generated.py --first 1 --count 1000``: agents by seed; ends with 1 if one was counted
-wrong and green."""
+"""Agents by seed; ends with 1 if one was counted wrong and green.
+
+PYTHONPATH=tests python tests/generated/run_generated.py --first 1 --count 1000
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
 from generated_agents import Outcome, World, run_plan, tally
 from generated_plans import ASYNC_CARRIERS, SYNC_CARRIERS, make_plan
@@ -33,7 +31,7 @@ def run(first: int, count: int, without: frozenset[str] = frozenset()) -> list[O
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--without", action="append", default=[], help="a client or carrier to leave out")
