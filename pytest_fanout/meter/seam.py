@@ -69,6 +69,10 @@ class Seam:
 
     # --- the hooks ask -----------------------------------------------------------------------------------------
 
+    def is_model(self, method: str, url: str) -> bool:
+        """Whether a request goes to a model, or may: for hooks that leave everything else alone."""
+        return (self._targets.get((method, url)) or self._look(method, url)).role == "model"
+
     def outer(self, method: str, url: str, body: bytes) -> Outer | None:
         """What to set as INSIDE while this request is handed on; None: a layer above has booked it already."""
         target = self._targets.get((method, url)) or self._look(method, url)
@@ -315,9 +319,9 @@ class Seam:
                 if matches_host(host, port, getattr(self.rules, name)):
                     way = "live_input" if name == "live_inputs" else name
                     break
-        target = Target(
-            "model" if is_model else "tool", kind in COUNTED, way, host, port, f"{host}:{port}", path_of(url)
-        )
+        # A channel itself is no call; what its hook books with the method of a channel is one response on it.
+        counted = kind in COUNTED or (kind == "channel" and method == "WS")
+        target = Target("model" if is_model else "tool", counted, way, host, port, f"{host}:{port}", path_of(url))
         if len(self._targets) >= _CACHE_SIZE:
             self._targets.clear()
         self._targets[method, url] = target
