@@ -130,6 +130,20 @@ class Seam:
             return self._from_source(scope, flight)
         return self._live(flight, target)
 
+    def meet(self, what: str, method: str, url: str) -> None:
+        """A hook that books only what goes to models has seen its library speak to another server: that is listed."""
+        target = self._targets.get((method, url)) or self._look(method, url)
+        place = self.ledger.place()
+        if self.ended is None and target.way == "normal" and place is not None and not place.scope.closed:
+            verdict = "invalid" if self.rules.strict_egress else "notice"
+            place.scope.add_problem("unhooked-peer", f"{what} at {target.name}, which is not recorded", verdict)
+
+    def missing_key(self, variable: str, method: str, host: str, scope: TaskScope | None = None) -> str:
+        """A request needs a key that was not there; the text that says so."""
+        text = f"{variable} is not set, and {method} {host} needs it: nothing was sent"
+        (scope or self).add_problem("missing-key", f"{text}\n  mend: export {variable}=... before pytest starts")
+        return text
+
     def sending(self, method: str, raw_path: bytes) -> Sent | None:
         """A network transport is about to send. A transport of the user's above it may send one request many times.
 
@@ -197,8 +211,7 @@ class Seam:
         if opened is not None and missing is None:
             flight.opened = Outgoing(opened[0], opened[1])
         if missing is not None and target.role == "model" and not is_loopback(target.host):
-            text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
-            (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
+            text = self.missing_key(missing, flight.method, target.host, scope)
             return self._refused(flight, 401, "missing-key", text)
         if self.mode == "live":
             flight.keep_little()
