@@ -246,7 +246,7 @@ def _socket_of(protocol: Any, seam: Seam, headers: RawHeaders | None = None) -> 
     state = vars(protocol).get(_STATE)
     if isinstance(state, _Socket) and state.seam is seam:
         return state
-    uri = protocol.uri
+    uri = getattr(protocol, "uri", None) or protocol.wsuri  # its name until version 14
     host = f"[{uri.host}]" if ":" in uri.host else uri.host
     port = "" if uri.port == (443 if uri.secure else 80) else f":{uri.port}"
     url = f"{'wss' if uri.secure else 'ws'}://{host}{port}{uri.resource_name}"

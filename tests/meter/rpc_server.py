@@ -1,4 +1,4 @@
-"""A scripted gRPC server on loopback that takes any method; its log is the ground truth. Messages are Structs: any JSON."""
+"""A scripted gRPC server on loopback that takes any method; its log is the ground truth. Messages are any JSON."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class RpcServer(grpc.GenericRpcHandler):
         read, write = (None, None) if self.raw else (Struct.FromString, Struct.SerializeToString)
 
         def many(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            metadata = {name: value for name, value in context.invocation_metadata()}
+            metadata = dict(context.invocation_metadata())
             given = request if self.raw else json_format.MessageToDict(request)
             heard = Heard(details.method, metadata, given, number=len(self.log) + 1)
             self.log.append(heard)
