@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.keys import is_loopback
@@ -24,6 +25,8 @@ from pytest_fanout.meter.seam import Seam
 MODULES: tuple[str, ...] = ("grpc._channel", "grpc._plugin_wrapping", "grpc.aio._call", "grpc.aio._channel")
 LAYER = "grpc"
 _MARK = "_pytest_fanout_hook"
+#: Channels made under the hook, and their targets.
+_NAMED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 #: Host and port of channels that repeat calls by themselves.
 _RETRYING: set[tuple[str, int]] = set()
 
@@ -84,9 +87,8 @@ def _begin(seam: Seam, channel: Any, method: Any, metadata: Any, request: Any) -
     Raises:
         TaskStopped: a cap of its task is reached.
     """
-    target = channel.target  # a method of the one stack, a value of the other
-    address, path = _text(target() if callable(target) else target), _text(method)
-    url = rpc_url(address, path)
+    path = _text(method)
+    url = rpc_url(_target(channel), path)
     if not seam.is_model(METHOD, url):
         seam.meet(f"gRPC called {path.lstrip('/')}", METHOD, url)
         return None
@@ -99,6 +101,15 @@ def _begin(seam: Seam, channel: Any, method: Any, metadata: Any, request: Any) -
         text = f"the client's transport retries {METHOD} {host}:{port} by itself: attempts holds one for all of them"
         flight.scope.add_problem("retried-by-transport", text, "notice")
     return flight
+
+
+def _target(core: Any) -> str:
+    """Where a channel leads. Its core says so by a method in the one stack and by a value in the other; older ones
+    of the asyncio stack do not say."""
+    target = getattr(core, "target", None)
+    if target is None:
+        target = next((named for channel, named in list(_NAMED.items()) if channel._channel is core), "unknown")
+    return _text(target() if callable(target) else target)
 
 
 def _is_idle(seam: Seam) -> bool:
@@ -349,7 +360,7 @@ class _NoCall:
 
 
 def _channel_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
-    """Notes which channels have a retry policy: gRPC's core repeats calls where nobody sees it."""
+    """Notes where channels lead, and which have a retry policy: gRPC's core repeats calls where nobody sees it."""
 
     @functools.wraps(original)
     def __init__(channel: Any, target: Any, options: Any = (), *more: Any, **named: Any) -> None:
@@ -357,6 +368,7 @@ def _channel_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         if "retryPolicy" in _text(config.get("grpc.service_config", "")) and config.get("grpc.enable_retries", 1):
             _RETRYING.add(peer_of(rpc_url(_text(target), "/")))
         original(channel, target, options, *more, **named)
+        _NAMED[channel] = _text(target)
 
     return __init__
 
