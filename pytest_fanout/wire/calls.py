@@ -116,7 +116,8 @@ def _read(
     codec = _CODECS.get(api)
     request = obj(load_json(request_body)) if request_body else {}
     asked: Asked = codec.read_request(request) if codec and request else Asked(model=string(request.get("model")))
-    model = asked.model or model_in_url(url)
+    # by gRPC there is no URL to name it: the message does, as a path
+    model = asked.model or model_in_url(url) or (string(request.get("model")) or "").rpartition("models/")[2] or None
     kind = endpoint.kind
     if api == "gemini.interactions" and request.get("agent") and not request.get("model"):
         kind = "agent_run"

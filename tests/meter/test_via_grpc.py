@@ -427,20 +427,34 @@ def test_streams_of_requests_are_noticed(server: RpcServer) -> None:
     assert (measured.unclassified, [problem.slug for problem in measured.problems]) == (2, ["unclassified-request"])
 
 
-def test_vertex_by_grpc(server: RpcServer) -> None:
-    """Vertex by gRPC asks for what Gemini's API asks for, in the same JSON."""
-    name = "/google.cloud.aiplatform.v1.PredictionService/GenerateContent"
-    question = pack({"model": "publishers/google/models/gemini-x", "contents": []})
+def test_vertex_by_grpc() -> None:
+    """Vertex by gRPC is asked and answers in the JSON of Gemini's API, whole and streamed: 20 tokens in, 50 out."""
+    service = "/google.cloud.aiplatform.v1.PredictionService/"
+    question = pack({"model": "projects/p/locations/l/publishers/google/models/gemini-x", "contents": []})
+    usage = {"promptTokenCount": 20, "candidatesTokenCount": 5, "thoughtsTokenCount": 45, "totalTokenCount": 70}
+    said = {"content": {"role": "model", "parts": [{"text": "ok"}]}}
 
-    def agent() -> None:
-        with grpc.insecure_channel(server.target) as channel:
-            channel.unary_unary(name, **CODED)(question)
+    def script(heard: Heard, context: grpc.ServicerContext) -> Iterator[dict[str, Any]]:
+        if "Stream" in heard.method:
+            yield {"candidates": [said], "usageMetadata": {"promptTokenCount": 20, "totalTokenCount": 20}}
+        yield {"candidates": [{**said, "finishReason": "STOP"}], "usageMetadata": usage, "modelVersion": "gemini-x-1"}
 
-    with metering() as meter:
-        result = run_task(meter, agent)
+    def agent(target: str) -> None:
+        with grpc.insecure_channel(target) as channel:
+            channel.unary_unary(service + "GenerateContent", **CODED)(question)
+            list(channel.unary_stream(service + "StreamGenerateContent", **CODED)(question))
 
-    assert (result.fanout, result.measured.calls[0].last.api) == (1, "gemini.generate")
-    assert result.measured.models_requested == ("publishers/google/models/gemini-x",)
+    with RpcServer(script) as server, metering() as meter:
+        result = run_task(meter, lambda: agent(server.target))
+
+    last = [call.last for call in result.measured.calls]
+    assert [(a.api, a.status, a.input_tokens, a.output_tokens, a.stream) for a in last] == [
+        ("gemini.generate", "ok", 20, 50, False),
+        ("gemini.generate", "ok", 20, 50, True),
+    ]
+    assert result.measured.models_requested == ("gemini-x",)
+    assert result.measured.models_served == ("gemini-x-1",)
+    assert result.slugs == []
 
 
 def test_messages_that_are_no_protobuf(server: RpcServer) -> None:
