@@ -38,8 +38,8 @@ _GATEWAY = "FANOUT_GATEWAY"  # in the environment of children that the gateway c
 _NAME_SERVICE = 53
 _PROXY_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080, "socks4": 1080}
 _MEND = (
-    "call models through a client that is counted: httpx, httpx2, aiohttp, urllib3 (requests, botocore), urllib.request,"
-    " http.client, websockets, gRPC; docs/coverage.md tells of others"
+    "call models through a client that is counted: httpx, httpx2, aiohttp, urllib3 (requests, botocore),"
+    " urllib.request, http.client, websockets, gRPC; docs/coverage.md tells of others"
 )
 
 
@@ -177,7 +177,7 @@ class Tripwire:
                 raise ConnectionRefusedError(f"pytest-fanout: the run has ended ({peer.name})")
         elif self._is_model(peer):
             self._bypass(f"the model server {peer.name}", peer.name)
-        elif peer.port in self._names and not is_loopback(peer.host):
+        elif peer.port in self._names:
             # The name was looked up outside every hook, and now somebody connects outside every hook.
             what, _ = self._names.pop(peer.port)
             self._bypass(what, what.rpartition(" ")[2])
@@ -245,7 +245,7 @@ class Tripwire:
             self._looked_up(args)
         elif event in _NETWORK:
             peer = _peer(args[0], args[1])
-            if peer is None or not (self._is_model(peer) or (peer.port in self._names and not is_loopback(peer.host))):
+            if peer is None or not (self._is_model(peer) or peer.port in self._names):
                 return
             self._seam.child_called()
             raise ConnectionRefusedError(f"pytest-fanout: {FORKED_CALL}")
