@@ -7,11 +7,12 @@ to do, in whatever order things were imported or patched. If none was, the mock 
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from pytest_fanout.meter.aiohttp_tee import Tee
@@ -60,23 +61,32 @@ def install(module: ModuleType, seam: Seam, tee: Tee) -> Callable[[], None]:
     return undo
 
 
+def own_request(module: ModuleType) -> Any:
+    """The library's own ``ClientSession._request``, also where a mock or cassette has taken its place already."""
+    found = vars(module.ClientSession)["_request"]
+    while found is not None and not _is_the_librarys(module, found):
+        found = getattr(found, "__wrapped__", None)
+    if found is None:  # whoever replaced it means to put it back, so it is still somewhere
+        functions = (thing for thing in gc.get_objects() if isinstance(thing, FunctionType))
+        found = next((f for f in functions if f.__name__ == "_request" and _is_the_librarys(module, f)), None)
+    return found
+
+
+def _is_the_librarys(module: ModuleType, function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename == module.client.__file__
+
+
 class _Watch:
     def __init__(self, module: ModuleType, seam: Seam, tee: Tee) -> None:
         self._module = module
         self._seam = seam
         self._tee = tee
-        own = vars(module.ClientSession)["_request"]
-        self._own: Any = own if self._is_the_librarys(own) else None  # None: a mock was there before us
-
-    def _is_the_librarys(self, function: Any) -> bool:
-        code = getattr(function, "__code__", None)
-        return code is not None and code.co_filename == self._module.client.__file__
+        self._own = own_request(module)
 
     def _is_mocked(self, session: Any) -> bool:
-        if "_request" in vars(session):
-            return self._seam.active
-        now = vars(self._module.ClientSession)["_request"]
-        return now is not self._own and self._seam.active and not self._is_the_librarys(now)
+        replaced = vars(self._module.ClientSession)["_request"] is not self._own or "_request" in vars(session)
+        return replaced and self._seam.active
 
     def verb(self, name: str, original: Any) -> Any:
         positional = ("method", "url") if name == "request" else ("url",)
@@ -122,7 +132,7 @@ class _Watch:
             if playback is None:
                 flight.started_ns = begun
                 self._note(flight, response, error)
-            elif self._own is not None:
+            else:
                 return await self._played(session, asked, playback)
         if error is not None:
             raise error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -43,18 +45,25 @@ class Probe:
             self._seen.append("live")
 
 
-def send_probes(module: ModuleType, seen: list[str]) -> None:
-    """Send both; ``seen`` holds "live" and "replayed" once each when every hook did its part."""
+def send_probes(module: ModuleType, request: Any, seen: list[str]) -> None:
+    """Send both by ``request``, the library's own method.
+
+    ``seen`` holds "live" and "replayed" once each afterwards, when every hook did its part.
+    """
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(asyncio.wait_for(_send(module), _PATIENCE_S))
+        loop.run_until_complete(asyncio.wait_for(_send(module, request), _PATIENCE_S))
     except Exception:
         seen.clear()
     finally:
         loop.close()
+    if not seen:
+        with warnings.catch_warnings():  # what is left of a failed probe is nothing the agent should hear of
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
-async def _send(module: ModuleType) -> None:
+async def _send(module: ModuleType, request: Any) -> None:
     # made anew each time: what a library offers is only known once it is there
     class Answering(asyncio.Transport):
         protocol: Any = None
@@ -85,6 +94,6 @@ async def _send(module: ModuleType) -> None:
 
     async with module.ClientSession(connector=Connector(), cookie_jar=module.DummyCookieJar()) as session:
         for path in ("live", "replayed"):
-            async with session.post(f"http://{HOST}/{path}", data=b"x") as response:
+            async with await request(session, "POST", f"http://{HOST}/{path}", data=b"x") as response:
                 if await response.read() != b"".join(_CHUNKS):
                     raise ValueError(path)

@@ -64,11 +64,11 @@ def prove(module: ModuleType, seam: Seam) -> list[str]:
     """Send one request over a connection in memory, and answer one from a recording; what of it did not work."""
     seam.probe = []
     try:
-        seen = seam.probe
+        seen, request = seam.probe, aiohttp_mocks.own_request(module)
         if asyncio._get_running_loop() is None:
-            send_probes(module, seen)
+            send_probes(module, request, seen)
         else:
-            worker = threading.Thread(target=send_probes, args=(module, seen), name="pytest-fanout-probe")
+            worker = threading.Thread(target=send_probes, args=(module, request, seen), name="pytest-fanout-probe")
             worker.start()
             worker.join()
     finally:
