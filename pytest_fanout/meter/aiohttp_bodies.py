@@ -50,6 +50,8 @@ async def _make(body: Any, request: Any, collector: Any) -> list[bytes]:
     pieces: list[bytes] = collector.pieces
 
     async def write(writer: Any, *_: Any) -> None:
+        for name in ("write", "write_with_length", _MARK):
+            vars(body).pop(name, None)  # sent once more, at a redirect, it does what it would have done
         for piece in pieces:
             await writer.write(piece)
         if failure is not None:

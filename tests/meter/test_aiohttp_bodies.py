@@ -49,7 +49,7 @@ BODIES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "text file": lambda path: {"data": path.open(encoding="utf-8")},
     "memory": lambda path: {"data": io.BytesIO(b"in memory")},
     "generator": lambda path: {"data": pieces()},
-    "generator of a known length": lambda path: {"data": pieces(), "headers": {"content-length": "18"}},
+    "generator of a known length": lambda path: {"data": pieces(), "headers": {"content-length": "19"}},
     "compressed": lambda path: {"json": chat("a" * 500), "compress": "deflate"},
     "compressed generator": lambda path: {"data": pieces(), "compress": "deflate"},
     "chunked": lambda path: {"data": b"x" * 100, "chunked": True},
@@ -110,7 +110,11 @@ def test_a_generator_is_replayed(model: ModelServer) -> None:
     assert (recorded.value, replayed.value, replayed.trace.misses, len(model.log)) == (200, 200, 0, 1)
 
 
-@pytest.mark.parametrize("way", ["generator", "file"])
+OLD = tuple(map(int, aiohttp.__version__.split(".")[:2])) < (3, 12)
+CLOSED = pytest.mark.skipif(OLD, reason="this aiohttp closes the file after the first hop, sooner or later")
+
+
+@pytest.mark.parametrize("way", ["generator", pytest.param("file", marks=CLOSED)])
 def test_a_body_across_a_redirect(way: str, model: ModelServer, tmp_path: Path) -> None:
     """A body that can be sent once only fails at a redirect as it does without a meter, and a file goes on as there."""
     path = tmp_path / "a.txt"

@@ -21,6 +21,49 @@ CHAT = "/v1/chat/completions"
 Reading = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 
 
+BODY = {"choices": [], "model": "x", "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
+
+
+PLAIN = json.dumps(BODY).encode()
+PACKED = gzip.compress(PLAIN)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+#: What a server writes, a write for each part, before it closes the connection.
+RAW: dict[str, list[bytes]] = {
+    "gzip": [HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(PACKED), PACKED[:20], PACKED[20:]],
+    "until the connection ends": [HEAD + b"\r\n", PLAIN[:9], PLAIN[9:]],
+    "all in one packet": [HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(PLAIN), PLAIN)],
+    "after a 103": [
+        b"HTTP/1.1 103 Early Hints\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(PLAIN), PLAIN),
+    ],
+}
+
+
+@contextmanager
+def serving(connections: list[list[list[bytes]]]) -> Iterator[str]:
+    """A raw server: for each connection, for each request on it, the parts of the answer; then it hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for answers in connections:
+                connection, _ = listener.accept()
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with connection, connection.makefile("rb") as incoming:
+                    for parts in answers:
+                        length = 0
+                        while line := incoming.readline().strip():
+                            if line.lower().startswith(b"content-length:"):
+                                length = int(line[15:])
+                        incoming.read(length)
+                        for part in parts:
+                            connection.sendall(part)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(10)
+
+
 def asking(url: str, read: Reading, *, stream: bool = True, **session_settings: Any) -> Callable[[], Any]:
     """An agent that asks once and reads the answer by ``read``; what it hears, or the error that it gets."""
 
@@ -228,11 +271,10 @@ def test_a_wait_that_is_given_up_and_taken_up_again(model: ModelServer) -> None:
     assert result.trace.exchanges[0].answer.outcome == "complete"
 
 
-def test_a_short_answer_that_nobody_reads_is_whole(model: ModelServer) -> None:
+def test_a_short_answer_that_nobody_reads_is_whole() -> None:
     """What has arrived in full is complete, read or not: its usage is known."""
-    agent = asking(model.base_url, nothing, stream=False)
-    with metering() as meter:
-        result = run_task(meter, agent)
+    with serving([[RAW["all in one packet"]]]) as url, metering() as meter:
+        result = run_task(meter, asking(url, nothing, stream=False))
 
     assert result.value == 200
     assert (result.trace.exchanges[0].answer.outcome, result.measured.unknown_usage) == ("complete", 0)
@@ -294,49 +336,6 @@ def test_the_first_chunk_of_aiohttp_is_not_held(model: ModelServer) -> None:
     answer = result.trace.exchanges[0].answer
     assert result.value[-1] - result.value[0] > 0.3
     assert answer.chunk_ms[-1] - answer.chunk_ms[0] > 300
-
-
-BODY = {"choices": [], "model": "x", "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
-
-
-PLAIN = json.dumps(BODY).encode()
-PACKED = gzip.compress(PLAIN)
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-#: What a server writes, a write for each part, before it closes the connection.
-RAW: dict[str, list[bytes]] = {
-    "gzip": [HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(PACKED), PACKED[:20], PACKED[20:]],
-    "until the connection ends": [HEAD + b"\r\n", PLAIN[:9], PLAIN[9:]],
-    "all in one packet": [HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(PLAIN), PLAIN)],
-    "after a 103": [
-        b"HTTP/1.1 103 Early Hints\r\n\r\n",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(PLAIN), PLAIN),
-    ],
-}
-
-
-@contextmanager
-def serving(connections: list[list[list[bytes]]]) -> Iterator[str]:
-    """A raw server: for each connection, for each request on it, the parts of the answer; then it hangs up."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            for answers in connections:
-                connection, _ = listener.accept()
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with connection, connection.makefile("rb") as incoming:
-                    for parts in answers:
-                        length = 0
-                        while line := incoming.readline().strip():
-                            if line.lower().startswith(b"content-length:"):
-                                length = int(line[15:])
-                        incoming.read(length)
-                        for part in parts:
-                            connection.sendall(part)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(10)
 
 
 @pytest.mark.parametrize("decompress", [True, False])

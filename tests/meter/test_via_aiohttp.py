@@ -191,14 +191,14 @@ def test_what_goes_out_is_booked(model: ModelServer) -> None:
 
     async def agent() -> None:
         session = aiohttp.ClientSession(
-            model.base_url + "/v1/",
+            model.base_url,
             headers={"x-own": "1"},
             cookies={"b": "2"},
             cookie_jar=aiohttp.CookieJar(unsafe=True),
         )
         async with session:
             more = {"params": {"q": "a b"}, "cookies": {"c": "3"}, "headers": {"Authorization": "Basic YTpi"}}
-            async with session.post("chat/completions?x=1", json=chat(), **more) as answer:
+            async with session.post(CHAT + "?x=1", json=chat(), **more) as answer:
                 await answer.read()
             async with session.post(f"{model.base_url}/tool/empty") as answer:  # gets a content type at the last moment
                 await answer.read()
@@ -206,6 +206,7 @@ def test_what_goes_out_is_booked(model: ModelServer) -> None:
     with metering() as meter:
         result = run_task(meter, agent)
 
+    assert result.error is None
     for exchange, entry in zip(result.trace.exchanges, model.log, strict=True):
         assert exchange.request.url == f"{model.base_url}{entry.path}" + ("?" + entry.query if entry.query else "")
         assert dict(exchange.request.headers) == entry.headers
