@@ -21,6 +21,7 @@ class Playback:
         self.chunks: Sequence[bytes] = answer.chunks
         self.headers: RawHeaders = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in _short_waits(answer)]
         self.ended_ms = answer.ended_ms
+        self.is_whole = answer.outcome == "complete"
 
     def read_to_end(self) -> str | None:
         """The client has read all that there is: the name of the error to raise in it, or None."""
