@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Final, Protocol
 
-from pytest_fanout.meter import via_httpx
+from pytest_fanout.meter import via_http_client, via_httpx, via_urllib3, via_vcr
 from pytest_fanout.meter.seam import Seam
 
 
@@ -24,5 +24,5 @@ class Hook(Protocol):
         ...
 
 
-HOOKS: Final[tuple[Hook, ...]] = (via_httpx,)
+HOOKS: Final[tuple[Hook, ...]] = (via_httpx, via_urllib3, via_http_client, via_vcr)
 BY_MODULE: Final[dict[str, Hook]] = {name: hook for hook in HOOKS for name in hook.MODULES}
