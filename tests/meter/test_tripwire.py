@@ -9,14 +9,13 @@ import socket
 import subprocess
 import sys
 import textwrap
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from metering import Tape, chat, metering, run_task
+from metering import Tape, chat, metering, raw_post, run_task
 from model_server import ModelServer
 
 from pytest_fanout.records import MeasureRules
@@ -24,15 +23,14 @@ from pytest_fanout.records import MeasureRules
 HERE = os.path.abspath(__file__)
 
 
-def line_of(text: str) -> int:
-    """Number of the one line of this file that ends with ``text`` as a comment."""
-    lines = Path(HERE).read_text(encoding="utf-8").splitlines()
+def line_of(text: str, file: str = HERE) -> int:
+    """Number of the one line of ``file`` that ends with ``text`` as a comment."""
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}"))
 
 
 def raw_call(url: str) -> int:
-    with urllib.request.urlopen(url + "/v1/chat/completions", data=b"{}") as answer:  # raw call
-        return int(answer.status)
+    return raw_post(url + "/v1/chat/completions")
 
 
 def hooked_call(url: str) -> None:
@@ -41,7 +39,7 @@ def hooked_call(url: str) -> None:
 
 
 def test_raw_client_beside_a_counted_one(model: ModelServer) -> None:
-    """A6: a peer that served a counted call is a model server; reaching it by urllib makes the task invalid."""
+    """A6: a peer that served a counted call is a model server; reaching it by a socket makes the task invalid."""
 
     def agent() -> None:
         hooked_call(model.base_url)
@@ -50,9 +48,10 @@ def test_raw_client_beside_a_counted_one(model: ModelServer) -> None:
     with metering() as meter:
         result = run_task(meter, agent)
 
+    there = raw_post.__code__.co_filename
     text = (
-        f"{HERE}:{line_of('raw call')} connected to the model server 127.0.0.1:{model.port} outside every counting"
-        " hook: its calls are not counted\n"
+        f"{there}:{line_of('raw call', there)} connected to the model server 127.0.0.1:{model.port} outside every"
+        " counting hook: its calls are not counted\n"
         "  mend: call it through httpx or httpx2; no other client is counted yet"
     )
     assert (result.fanout, len(model.generated)) == (1, 2)
@@ -294,14 +293,14 @@ def test_forked_child_cannot_go_round_the_hooks(model: ModelServer) -> None:
     """A forked child that connects to a known model server past the hooks is refused, and its task is invalid."""
     done = run_child(
         """
-        import os, sys, urllib.request
-        from metering import metering, run_task
+        import os, sys
+        from metering import metering, raw_post, run_task
         url = sys.argv[1]
         def agent():
             child = os.fork()
             if child == 0:
                 try:
-                    urllib.request.urlopen(url + "/v1/chat/completions", data=b"{}")
+                    raw_post(url + "/v1/chat/completions")
                 except OSError:
                     os._exit(4)
                 os._exit(0)
