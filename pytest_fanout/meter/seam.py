@@ -176,12 +176,46 @@ class Seam:
         outer.sent.append(sent)
         return sent
 
-    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
+    def is_replay(self) -> bool:
+        """Whether what runs here and now gets its answers from a recording."""
+        place = self.ledger.place()
+        return self.mode == "replay" or (place is not None and place.scope.source is not None)
+
+    def unbooked(self, method: str, url: str, what: str, mend: str) -> Callable[[], None]:
+        """A hook sees a request, or the way for one, that it cannot book: a problem where a model is called.
+
+        Returns:
+            What takes the problem back, should it turn out to be none.
+
+        Raises:
+            ConnectionRefusedError: in replay, where nothing may go out.
+        """
+        target = self._targets.get((method, url)) or self._look(method, url)
+        replay = self.is_replay()
+        is_model = target.role == "model" or (target.host, target.port) in self.peers
+        if target.way != "normal" or not (is_model or replay):
+            return lambda: None
+        text = f"{what}: {target.name} {'was not reached' if replay else 'was called uncounted'}\n  mend: {mend}"
+        place = self.ledger.place()
+        owner = self if place is None or place.scope.closed else place.scope
+        known = list(owner.problems)
+        problem = owner.add_problem("unbooked-request", text)
+        if replay:
+            raise ConnectionRefusedError(f"pytest-fanout: replay goes to no network ({target.name})")
+
+        def take_back() -> None:
+            if problem not in known and problem in owner.problems:
+                owner.problems.remove(problem)
+
+        return take_back
+
+    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
         """Add a problem of the run once."""
         problem = Problem(slug, text, verdict)
         with self._lock:
             if problem not in self.problems:
                 self.problems.append(problem)
+        return problem
 
     # --- what happens to it ------------------------------------------------------------------------------------
 
