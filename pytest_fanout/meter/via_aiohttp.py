@@ -25,6 +25,7 @@ from pytest_fanout.meter.aiohttp_replies import player
 from pytest_fanout.meter.aiohttp_tee import Tee
 from pytest_fanout.meter.flight import Flight, RawHeaders
 from pytest_fanout.meter.ledger import INSIDE, Outer, Sent
+from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 
@@ -155,7 +156,7 @@ class _Hooks:
             layer, url = "websockets", _scheme(url, "ws")
         outer = seam.outer(method, url, body)
         if outer is None:
-            return seam.sending(method, url) or _PASSED, None, None
+            return seam.sending(method, path_of(url)) or _PASSED, None, None
         flight = seam.begin(layer, method, url, raw_headers(request), body)
         if flight is None:
             return _PASSED, outer, None

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE, Outer, Sent
 from pytest_fanout.meter.raw_request import Request, blocks_of, is_of_urllib3, read_request, url_of, with_headers
+from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.recorded_socket import RecordedSocket, UnusedSocket, recorded_error, silent_socket
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
@@ -201,7 +202,7 @@ class _Hook:
         outer = seam.outer(request.method, url, request.body)
         flight = below = None
         if outer is None:
-            below = seam.sending(request.method, url)
+            below = seam.sending(request.method, path_of(url))
         else:
             flight = seam.begin(LAYER, request.method, url, request.headers, request.body)
         if state.take_back is not None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_fanout.meter.flight import Flight, RawHeaders
 from pytest_fanout.meter.ledger import INSIDE
+from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.recorded_socket import REPLAYED, RecordedSocket, recorded_error, silent_socket
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
@@ -164,7 +165,7 @@ def _request_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 
 def _below(seam: Seam, method: str, full: str, send: Any, *args: Any, **more: Any) -> Any:
     """A client above has booked this request: it is only noticed when that client's transport sends it again."""
-    sent = seam.sending(method, full)
+    sent = seam.sending(method, path_of(full))
     if sent is None:
         return send(*args, **more)
     try:

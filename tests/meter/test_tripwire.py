@@ -50,7 +50,6 @@ def test_raw_client_beside_a_counted_one(model: ModelServer) -> None:
     with metering() as meter:
         result = run_task(meter, agent)
 
-    there = raw_post.__code__.co_filename
     text = (
         f"{HERE}:{line_of('raw call')} connected to the model server 127.0.0.1:{model.port} outside every counting"
         " hook: its calls are not counted\n"
