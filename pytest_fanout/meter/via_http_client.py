@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE, Outer, Sent
 from pytest_fanout.meter.raw_request import Request, blocks_of, is_of_urllib3, read_request, url_of, with_headers
+from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.recorded_socket import RecordedSocket, UnusedSocket, recorded_error, silent_socket
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
@@ -141,7 +142,7 @@ class _Hook:
                 self._probed(conn, "endheaders")
                 original(conn, message_body, **more)
                 return
-            if is_of_urllib3(type(conn)):
+            if is_of_urllib3(conn):
                 self._tell_undriven(conn)
                 original(conn, message_body, **more)
                 return
@@ -163,7 +164,7 @@ class _Hook:
 
         @functools.wraps(original)
         def send(conn: Any, data: Any) -> None:
-            if self._passes(conn) or is_of_urllib3(type(conn)):
+            if self._passes(conn) or is_of_urllib3(conn):
                 original(conn, data)
                 return
             state = _state(conn)
@@ -201,7 +202,7 @@ class _Hook:
         outer = seam.outer(request.method, url, request.body)
         flight = below = None
         if outer is None:
-            below = seam.sending(request.method, url)
+            below = seam.sending(request.method, path_of(url).encode())
         else:
             flight = seam.begin(LAYER, request.method, url, request.headers, request.body)
         if state.take_back is not None:
@@ -301,12 +302,12 @@ class _Hook:
     # --- what cannot be booked ---------------------------------------------------------------------------------
 
     def connect(self, original: Any) -> Any:
-        """A connection that the agent opens by hand: in replay not at all, else told until a request is booked on it."""
+        """A connection that the agent opens by hand: not at all in replay; else told, until a request uses it."""
         seam = self._seam
 
         @functools.wraps(original)
         def connect(conn: Any) -> None:
-            if self._passes(conn) or is_of_urllib3(type(conn)) or seam.ended is not None or seam.forked:
+            if self._passes(conn) or is_of_urllib3(conn) or seam.ended is not None or seam.forked:
                 original(conn)
                 return
             state = _state(conn)

@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_fanout.meter.flight import Flight, RawHeaders
 from pytest_fanout.meter.ledger import INSIDE
+from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.recorded_socket import REPLAYED, RecordedSocket, recorded_error, silent_socket
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
@@ -164,7 +165,7 @@ def _request_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 
 def _below(seam: Seam, method: str, full: str, send: Any, *args: Any, **more: Any) -> Any:
     """A client above has booked this request: it is only noticed when that client's transport sends it again."""
-    sent = seam.sending(method, full)
+    sent = seam.sending(method, path_of(full).encode())
     if sent is None:
         return send(*args, **more)
     try:
@@ -176,7 +177,7 @@ def _below(seam: Seam, method: str, full: str, send: Any, *args: Any, **more: An
     return response
 
 
-# --- what goes out -----------------------------------------------------------------------------------------------------
+# --- what goes out -----------------------------------------------------------------------------------------------
 
 
 def _full_url(pool: Any, target: str) -> str:
@@ -229,7 +230,7 @@ def _opened(module: ModuleType, flight: Flight, target: str) -> tuple[Any, str]:
     return headers, target
 
 
-# --- what comes back ---------------------------------------------------------------------------------------------------
+# --- what comes back ---------------------------------------------------------------------------------------------
 
 
 def _watch(module: ModuleType) -> Callable[[Any, Flight], None]:
@@ -332,7 +333,7 @@ def _teed(base: Any) -> Any:
     return type(base.__name__, (base,), functions)
 
 
-# --- replay ------------------------------------------------------------------------------------------------------------
+# --- replay ------------------------------------------------------------------------------------------------------
 
 
 def _stand_in(module: ModuleType) -> Any:
