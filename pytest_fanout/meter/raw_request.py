@@ -113,7 +113,11 @@ def blocks_of(conn: Any, data: Any) -> list[bytes]:
         raise TypeError(f"data should be a bytes-like object or an iterable, got {type(data)!r}") from None
 
 
+def is_of_urllib3(conn: Any) -> bool:
+    """Whether a connection is one of urllib3's, of a copy in another package too."""
+    return _is_of_urllib3(conn.__class__)
+
+
 @functools.lru_cache(maxsize=64)
-def is_of_urllib3(cls: type) -> bool:
-    """Whether a connection's class is one of urllib3's, of a copy in another package too."""
+def _is_of_urllib3(cls: Any) -> bool:
     return any(base.__module__.endswith("urllib3.connection") for base in cls.__mro__)

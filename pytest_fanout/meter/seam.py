@@ -149,11 +149,11 @@ class Seam:
         (scope or self).add_problem("missing-key", f"{text}\n  mend: export {variable}=... before pytest starts")
         return text
 
-    def sending(self, method: str, path: str) -> Sent | None:
+    def sending(self, method: str, raw_path: bytes) -> Sent | None:
         """A network transport is about to send. A transport of the user's above it may send one request many times.
 
         Args:
-            path: as it goes over the network, without query.
+            raw_path: path and query, as they go over the network.
 
         Returns:
             Where to note the answer; None when it is not a model call that a hook has booked.
@@ -161,7 +161,7 @@ class Seam:
         outer = outer_request()
         if not self.active or outer is None or not outer.counted:
             return None
-        if method != outer.method or path != outer.path:
+        if method != outer.method or raw_path.partition(b"?")[0] != outer.path.encode():
             return None
         if outer.sent:
             owner = place.scope if (place := self.ledger.place()) is not None else self

@@ -156,7 +156,7 @@ class _Hooks:
             layer, url = "websockets", _scheme(url, "ws")
         outer = seam.outer(method, url, body)
         if outer is None:
-            return seam.sending(method, path_of(url)) or _PASSED, None, None
+            return seam.sending(method, path_of(url).encode()) or _PASSED, None, None
         flight = seam.begin(layer, method, url, raw_headers(request), body)
         if flight is None:
             return _PASSED, outer, None

@@ -142,7 +142,7 @@ class _Hook:
                 self._probed(conn, "endheaders")
                 original(conn, message_body, **more)
                 return
-            if is_of_urllib3(type(conn)):
+            if is_of_urllib3(conn):
                 self._tell_undriven(conn)
                 original(conn, message_body, **more)
                 return
@@ -164,7 +164,7 @@ class _Hook:
 
         @functools.wraps(original)
         def send(conn: Any, data: Any) -> None:
-            if self._passes(conn) or is_of_urllib3(type(conn)):
+            if self._passes(conn) or is_of_urllib3(conn):
                 original(conn, data)
                 return
             state = _state(conn)
@@ -202,7 +202,7 @@ class _Hook:
         outer = seam.outer(request.method, url, request.body)
         flight = below = None
         if outer is None:
-            below = seam.sending(request.method, path_of(url))
+            below = seam.sending(request.method, path_of(url).encode())
         else:
             flight = seam.begin(LAYER, request.method, url, request.headers, request.body)
         if state.take_back is not None:
@@ -302,12 +302,12 @@ class _Hook:
     # --- what cannot be booked ---------------------------------------------------------------------------------
 
     def connect(self, original: Any) -> Any:
-        """A connection that the agent opens by hand: in replay not at all, else told until a request is booked on it."""
+        """A connection that the agent opens by hand: not at all in replay; else told, until a request uses it."""
         seam = self._seam
 
         @functools.wraps(original)
         def connect(conn: Any) -> None:
-            if self._passes(conn) or is_of_urllib3(type(conn)) or seam.ended is not None or seam.forked:
+            if self._passes(conn) or is_of_urllib3(conn) or seam.ended is not None or seam.forked:
                 original(conn)
                 return
             state = _state(conn)

@@ -165,7 +165,7 @@ def _request_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 
 def _below(seam: Seam, method: str, full: str, send: Any, *args: Any, **more: Any) -> Any:
     """A client above has booked this request: it is only noticed when that client's transport sends it again."""
-    sent = seam.sending(method, path_of(full))
+    sent = seam.sending(method, path_of(full).encode())
     if sent is None:
         return send(*args, **more)
     try:
@@ -177,7 +177,7 @@ def _below(seam: Seam, method: str, full: str, send: Any, *args: Any, **more: An
     return response
 
 
-# --- what goes out -----------------------------------------------------------------------------------------------------
+# --- what goes out -----------------------------------------------------------------------------------------------
 
 
 def _full_url(pool: Any, target: str) -> str:
@@ -230,7 +230,7 @@ def _opened(module: ModuleType, flight: Flight, target: str) -> tuple[Any, str]:
     return headers, target
 
 
-# --- what comes back ---------------------------------------------------------------------------------------------------
+# --- what comes back ---------------------------------------------------------------------------------------------
 
 
 def _watch(module: ModuleType) -> Callable[[Any, Flight], None]:
@@ -333,7 +333,7 @@ def _teed(base: Any) -> Any:
     return type(base.__name__, (base,), functions)
 
 
-# --- replay ------------------------------------------------------------------------------------------------------------
+# --- replay ------------------------------------------------------------------------------------------------------
 
 
 def _stand_in(module: ModuleType) -> Any:

@@ -1,7 +1,7 @@
 """The hook of vcrpy's own connections, which stand in the place of those of ``http.client`` while a cassette is open.
 
 What a cassette answers never comes to ``http.client``: without this hook a call by urllib.request would count one while
-the cassette records it, and none when it replays. Where the hook of a pool drives the connection it has counted already.
+a cassette records it, and none when it replays. Where the hook of a pool drives the connection it has counted already.
 """
 
 from __future__ import annotations
