@@ -191,7 +191,7 @@ def test_system_sockets_are_no_peers() -> None:
     """The system log and the processes of multiprocessing use Unix sockets: no reader of a report needs to know."""
 
     def agent() -> None:
-        for path in ("/dev/log", "\0listener-1-0", "/tmp/pymp-x/listener-y"):
+        for path in ("/dev/log", "\0listener-1-0", "/var/pymp-x/listener-y"):
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect_ex(path)
 
