@@ -1,8 +1,8 @@
 """Runs the agents of one cell under our meter, in the environment of their SDK, and writes our numbers as JSON.
 
 ``python run_cell.py JOB RESULT``: JOB is a file with ``{"cell": module, "variable": name or null, "at_import": bool,
-"distributions": […], "runs": [{"form", "story", "url"}, …]}``. RESULT gets ``{"problems": […], "runs": [{"form",
-"story", "samples", "logical_calls", "problems", "layers", "error"}, …], "versions": {…}}``. Each run is a task of its own.
+"distributions": […], "runs": [{"form", "story", "url"}, …]}``. RESULT gets ``{"problems": […], "versions": {…}, "runs":
+[{"form", "story", "samples", "logical_calls", "problems", "layers", "error"}, …]}``. Each run is a task of its own.
 """
 
 from __future__ import annotations
