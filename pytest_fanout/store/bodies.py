@@ -236,7 +236,7 @@ def _deflate() -> Callable[[bytes], bytes]:
 
 def _brotli() -> Callable[[bytes], bytes] | None:
     try:
-        import brotli  # type: ignore[import-not-found,unused-ignore]
+        import brotli  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         return None
     decoder = brotli.Decompressor()

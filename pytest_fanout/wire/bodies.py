@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pytest_fanout.wire.eventstream import looks_like_frames
+
 #: Decompressed bytes that are looked at; a body that unfolds to more is cut here.
 MAX_DECODED: Final = 64 * 1024 * 1024
 #: Codings stacked on one body that are undone; HTTP has no use for more.
@@ -99,7 +101,9 @@ def decode(body: bytes, content_encoding: str | None) -> Decoded:
 
 
 def _is_plain(data: bytes) -> bool:
-    """Whether the bytes already are JSON or an event stream rather than compressed."""
+    """Whether the bytes already are JSON or a stream of events or frames rather than compressed."""
+    if looks_like_frames(data):
+        return True
     head = data[:64].lstrip()
     if not head.startswith((b"{", b"[", b"data:", b"event:", b"id:", b"retry:", b":")):
         return False
@@ -136,7 +140,7 @@ def _inflate(data: bytes, wbits: int) -> Decoded | None:
 
 def _brotli(data: bytes) -> Decoded | None:
     try:
-        import brotli  # type: ignore[import-not-found, unused-ignore]
+        import brotli  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         try:
             import brotlicffi as brotli  # type: ignore[import-not-found, unused-ignore]

@@ -9,9 +9,19 @@ from types import ModuleType
 from typing import Any
 
 from pytest_fanout.records import Attempt, CallSite, Endpoint
-from pytest_fanout.wire import anthropic_messages, embeddings, openai_chat, openai_responses
+from pytest_fanout.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    bedrock_invoke,
+    cohere_chat,
+    input_only,
+    openai_chat,
+    openai_responses,
+    vertex_predict,
+)
 from pytest_fanout.wire.bodies import NOT_JSON, Headers, decode, header_map, load_json
 from pytest_fanout.wire.endpoints import classify, host_of, model_in_url
+from pytest_fanout.wire.eventstream import looks_like_frames
 from pytest_fanout.wire.failures import error_type, request_id, retry_after_s
 from pytest_fanout.wire.hosts import provider_label
 from pytest_fanout.wire.reading import Asked, Payload, Reading
@@ -25,7 +35,13 @@ _CODECS: dict[str, ModuleType] = {
     "openai.completions": openai_chat,
     "openai.responses": openai_responses,
     "anthropic.messages": anthropic_messages,
-    "embeddings": embeddings,
+    "bedrock.converse": bedrock_converse,
+    "bedrock.invoke": bedrock_invoke,
+    "cohere.chat": cohere_chat,
+    "vertex.predict": vertex_predict,
+    "embeddings": input_only,
+    "rerank": input_only,
+    "moderation": input_only,
 }
 
 
@@ -100,8 +116,9 @@ def _read(
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
     content_type = headers.get("content-type", "").lower()
-    payload = Payload(decoded.data, "event-stream" in content_type or looks_like_sse(decoded.data), content_type)
+    payload = Payload(decoded.data, _is_streamed(decoded.data, content_type), content_type, headers)
     outcome = _read_outcome(codec, payload, reading, status, headers)
+    kind = reading.kind or kind
     reading.check_totals()
     return Attempt(
         api=api,
@@ -136,6 +153,14 @@ def _read(
         site=_site(api, kind, model, asked),
         notes=tuple(dict.fromkeys(reading.notes)),
     )
+
+
+def _is_streamed(data: bytes, content_type: str) -> bool:
+    """Whether an answer came in events or frames: its bytes say so, or else its content type."""
+    if looks_like_sse(data) or looks_like_frames(data):
+        return True
+    # A document under the name of a stream is a document.
+    return ("event-stream" in content_type or "eventstream" in content_type) and load_json(data) is NOT_JSON
 
 
 def _read_outcome(

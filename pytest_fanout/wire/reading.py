@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_fanout.records import SideCall, ToolCall
 from pytest_fanout.wire.bodies import NOT_JSON, load_json
+from pytest_fanout.wire.eventstream import Frame, parse_frames
 from pytest_fanout.wire.shapes import MAX_COUNT
 from pytest_fanout.wire.sse import parse_sse
 
@@ -34,6 +35,7 @@ class Payload:
     data: bytes
     streamed: bool
     content_type: str = ""  # of the response, lower case
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the response, names in lower case
 
     def document(self) -> Any:
         """The body as JSON, or NOT_JSON."""
@@ -44,6 +46,10 @@ class Payload:
         for event in parse_sse(self.data):
             yield event.name, event.data, load_json(event.data) if event.data[:9].lstrip()[:1] in _OPENERS else NOT_JSON
 
+    def frames(self) -> Iterator[Frame]:
+        """The frames of an AWS event stream, in order."""
+        return parse_frames(self.data)
+
 
 @dataclass(slots=True)
 class Reading:
@@ -52,6 +58,7 @@ class Reading:
     began: bool = False
     ended: bool = False
     status: str | None = None  # set by the codec where the body itself says it
+    kind: str | None = None  # set by the codec where only the body shows what kind of call it was
     model_served: str | None = None
     choices: int = 0
     error_type: str | None = None
@@ -85,6 +92,16 @@ class Reading:
             self.note("bad_usage")
             return None
         return value
+
+    def whole(self, fresh: Any, *parts: Any) -> int | None:
+        """A count and the parts that stand beside it together; None when it or a part that is given is unknown."""
+        whole = self.count(fresh)
+        for given in parts:
+            if given is None or whole is None:
+                continue
+            part = self.count(given)
+            whole = None if part is None else whole + part
+        return whole
 
     def count_server_tool(self, name: str) -> None:
         self.server_tool_calls[name] = self.server_tool_calls.get(name, 0) + 1

@@ -69,11 +69,7 @@ def read_anthropic_usage(reading: Reading, usage: dict[str, Any]) -> None:
 
 
 def _whole_input(reading: Reading, usage: dict[str, Any]) -> int | None:
-    """Fresh, cached and cache-written input together; None when the fresh part or a part that is given is unknown."""
-    whole = reading.count(usage.get("input_tokens"))
-    for key in ("cache_read_input_tokens", "cache_creation_input_tokens"):
-        if usage.get(key) is None or whole is None:
-            continue
-        part = reading.count(usage[key])
-        whole = None if part is None else whole + part
-    return whole
+    """Fresh, cached and cache-written input together."""
+    return reading.whole(
+        usage.get("input_tokens"), usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
+    )

@@ -66,7 +66,7 @@ def test_both_readings_agree_on_noise(example: Example, data: st.DataObject) -> 
     check_agreement(example, example.body[:start] + data.draw(st.binary(max_size=20)) + example.body[end:])
 
 
-@given(st.sampled_from([e for e in EXAMPLES.values() if e.body[:1] == b"{"]), st.data())
+@given(st.sampled_from([e for e in EXAMPLES.values() if e.form == "document"]), st.data())
 def test_both_readings_agree_on_changed_values(example: Example, data: st.DataObject) -> None:
     """Also where one value has become something else."""
     check_agreement(example, json.dumps(mutated(json.loads(example.body), data)).encode())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from aws_frames import CONTENT_TYPE, chunks, frames
 
 from pytest_fanout.records import Attempt, ToolCall
 
@@ -31,9 +34,10 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Example:
-    """One exchange and what must be read from it."""
+    """One exchange and what must be read from it. ``form``: document, events, lines, frames or chunks."""
 
     id: str
+    form: str
     url: str
     request: bytes
     headers: dict[str, str]
@@ -51,19 +55,35 @@ def render(events: list[list[Any]]) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
+def render_lines(documents: list[Any]) -> bytes:
+    """Lines of JSON, each a document of its own."""
+    return "".join(json.dumps(document) + "\n" for document in documents).encode()
+
+
+_FORMS: dict[str, tuple[dict[str, str], Callable[[Any], bytes]]] = {
+    "document": (JSON, lambda document: json.dumps(document).encode()),
+    "events": (SSE, render),
+    "lines": ({"content-type": "application/stream+json"}, render_lines),
+    "frames": (CONTENT_TYPE, frames),
+    "chunks": (CONTENT_TYPE, chunks),
+}
+
+
 def load_examples() -> dict[str, Example]:
     found = {}
     for entry in json.loads((Path(__file__).parent / "worked_examples.json").read_text(encoding="utf-8")):
-        streamed = "events" in entry
+        form = next(form for form in _FORMS if form in entry)
+        headers, write = _FORMS[form]
         expect = DEFAULTS | entry["expect"]
         expect["tool_calls"] = tuple(ToolCall(**call) for call in expect["tool_calls"])
         expect["notes"] = tuple(expect["notes"])
         found[entry["id"]] = Example(
             entry["id"],
+            form,
             entry["url"],
             json.dumps({"model": "asked-x", "messages": [], **entry["request"]}).encode(),
-            SSE if streamed else JSON,
-            render(entry["events"]) if streamed else json.dumps(entry["document"]).encode(),
+            headers | entry.get("headers", {}),
+            write(entry[form]),
             expect,
         )
     return found
