@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_fanout.wire.quick import Cost
 
 RawHeaders = list[tuple[bytes, bytes]]
-_CODING = frozenset({b"content-type", b"content-encoding"})
+_TELLING = (b"content-type", b"content-encoding", b"x-amzn-bedrock-")
 
 
 class Outgoing(NamedTuple):
@@ -172,8 +172,8 @@ class Flight:
             answer = self.replayed.answer
             status, headers, body = answer.status, answer.headers, answer.body
         else:
-            # How to decode the body is all that the quick look needs of the headers.
-            head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
+            # How to decode the body, and Bedrock's counts: all that a look at the cost needs of the headers.
+            head = [pair for pair in self.response_headers if pair[0].lower().startswith(_TELLING)]
             status, headers, body = self.status, text_headers(head), b"".join(self.chunks)
         return self.reader.read_parts(self.method, self.url, b"", status, headers, body)
 

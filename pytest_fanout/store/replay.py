@@ -17,6 +17,7 @@ from pytest_fanout.records import HttpRequest, Recording, Replayed, StaleNote
 from pytest_fanout.store import bodies
 from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile
 from pytest_fanout.wire.changes import describe_changes
+from pytest_fanout.wire.endpoints import asks_another_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +138,10 @@ class ReplaySource:
     def _describe(self, request: HttpRequest, role: str) -> _Miss:
         stored = bodies.stored_request(request, role)[0]
         endpoint = _endpoint(request, role)
-        expected = next(
-            (i for i, known in enumerate(self._endpoints) if known == endpoint and not self._used[i]),
-            None,
-        )
+        unused = [i for i in range(len(self._endpoints)) if not self._used[i]]
+        expected = next((i for i in unused if self._endpoints[i] == endpoint), None)
+        if expected is None and endpoint not in self._endpoints:
+            expected = next((i for i in unused if self._differs_in_model(i, request, role)), None)
         same = 0
         if expected is not None:
             key = self._key(stored, role)
@@ -152,7 +153,7 @@ class ReplaySource:
             return ("no recording of this trial",)
         method, path = endpoint = _endpoint(miss.request, miss.role)
         recorded = self._endpoints.count(endpoint)
-        if recorded == 0:
+        if recorded == 0 and miss.expected is None:
             return (f"{method} {path} is not on the recording",)
         if miss.expected is None:
             made = max(recorded + 1, self._asked[endpoint])
@@ -160,11 +161,16 @@ class ReplaySource:
         if miss.same_recorded:
             return (f"the same request is made at least {miss.same_recorded + 1} times, {miss.same_recorded} recorded",)
         before = self._exchanges[miss.expected].request
-        lines = list(describe_changes(miss.request.url, before.body, miss.request.body))
+        lines = list(describe_changes(miss.request.url, before.body, miss.request.body, before.url))
         queries = [_query(before, miss.role), _query(miss.request, miss.role)]
         if queries[0] != queries[1]:
             lines.insert(0, f"query: {queries[0][:80]!r} -> {queries[1][:80]!r}")
         return tuple(lines) or ("the body differs",)
+
+    def _differs_in_model(self, index: int, request: HttpRequest, role: str) -> bool:
+        """Whether a recorded exchange asked the same of another model, where the URL names the model."""
+        exchange = self._exchanges[index]
+        return exchange.role == role == "model" and asks_another_model(exchange.request.url, request.url)
 
 
 def _endpoint(request: HttpRequest, role: str) -> tuple[str, str]:

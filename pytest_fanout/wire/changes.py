@@ -5,43 +5,64 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pytest_fanout.wire import anthropic_messages, openai_chat, openai_responses
+from pytest_fanout.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    bedrock_invoke,
+    cohere_chat,
+    openai_chat,
+    openai_responses,
+)
 from pytest_fanout.wire.bodies import load_json
-from pytest_fanout.wire.endpoints import classify
+from pytest_fanout.wire.endpoints import classify, model_in_url
 from pytest_fanout.wire.shapes import items, obj, objects, string, texts
 from pytest_fanout.wire.text import one_line
 
 MAX_LINES: Final = 8
 MAX_LENGTH: Final = 200
 _EXCERPT: Final = 70
-_READERS = {"openai.responses": openai_responses, "anthropic.messages": anthropic_messages}
+_READERS = {
+    "openai.responses": openai_responses,
+    "anthropic.messages": anthropic_messages,
+    "bedrock.converse": bedrock_converse,
+    "bedrock.invoke": bedrock_invoke,
+    "cohere.chat": cohere_chat,
+}
 #: Keys that hold the conversation, by the API families that are known; the first one present is it.
-_CONVERSATIONS = ("messages", "input", "contents")
-_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
-_TOOLS = ("tools", "functions")
+_CONVERSATIONS = ("messages", "input", "contents", "chat_history", "message")
+_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
+_TOOLS = ("tools", "functions", "toolConfig.tools")
+#: Objects that hold settings of their own: each is told by its own name.
+_NESTED = ("inferenceConfig", "toolConfig")
 
 
-def describe_changes(url: str, recorded: bytes, requested: bytes) -> tuple[str, ...]:
+def describe_changes(url: str, recorded: bytes, requested: bytes, recorded_url: str | None = None) -> tuple[str, ...]:
     """At most eight lines of at most 200 characters saying what differs between two bodies for the same endpoint.
 
-    Empty when the bodies are equal. Text from the bodies is one line, with control characters escaped. Never raises.
+    ``recorded_url``: where it can be another, since some APIs name the model in the path. Empty when nothing differs.
+    Text from the bodies is one line, with control characters escaped. Never raises.
     """
-    if recorded == requested:
-        return ()
-    try:
-        old, new = load_json(recorded), load_json(requested)
-        if isinstance(old, dict) and isinstance(new, dict):
-            lines = _changes(classify("POST", url).api, old, new) or ["same JSON, written in another layout"]
-        else:
-            lines = [_bytes_line(recorded, requested)]
-    except (RecursionError, MemoryError):  # nested deeper than can be compared
-        lines = [_bytes_line(recorded, requested)]
+    models = (model_in_url(url if recorded_url is None else recorded_url), model_in_url(url))
+    lines = [f"model: {_short(models[0])} -> {_short(models[1])} (in the URL)"] if models[0] != models[1] else []
+    if recorded != requested:
+        lines += _body_changes(url, recorded, requested)
     if len(lines) > MAX_LINES:
         lines[MAX_LINES - 1 :] = [f"and {len(lines) - MAX_LINES + 1} more changes"]
     return tuple(one_line(line, MAX_LENGTH) for line in lines)
 
 
+def _body_changes(url: str, recorded: bytes, requested: bytes) -> list[str]:
+    try:
+        old, new = load_json(recorded), load_json(requested)
+        if isinstance(old, dict) and isinstance(new, dict):
+            return _changes(classify("POST", url).api, old, new) or ["same JSON, written in another layout"]
+    except (RecursionError, MemoryError):  # nested deeper than can be compared
+        pass
+    return [_bytes_line(recorded, requested)]
+
+
 def _changes(api: str | None, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    old, new = _spread(old), _spread(new)
     lines: list[str] = []
     if old.get("model") != new.get("model"):
         lines.append(f"model: {_short(old.get('model'))} -> {_short(new.get('model'))}")
@@ -58,6 +79,15 @@ def _changes(api: str | None, old: dict[str, Any], new: dict[str, Any]) -> list[
         # Differences that no line above covers, such as a cache mark on a system block.
         lines += [_setting_change(key, old, new) for key in sorted(told) if _differs(key, old, new)]
     return lines
+
+
+def _spread(body: dict[str, Any]) -> dict[str, Any]:
+    """A body with the settings of its nested objects beside the others, ``toolConfig.tools`` among its tools."""
+    flat = dict(body)
+    for outer in _NESTED:
+        if obj(body.get(outer)):
+            flat |= {f"{outer}.{key}": value for key, value in flat.pop(outer).items()}
+    return flat
 
 
 def _differs(key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -98,7 +128,7 @@ def _conversation_changes(key: str, old: Any, new: Any, *, is_system_told: bool)
 
 
 def _is_system(message: Any) -> bool:
-    return obj(message).get("role") in ("system", "developer")
+    return obj(message).get("role") in ("system", "developer", "SYSTEM")
 
 
 def _role(message: Any) -> str:
@@ -109,8 +139,8 @@ def _role(message: Any) -> str:
 def _told(message: Any) -> str:
     """What a message says; its whole JSON where it says nothing in words."""
     body = obj(message)
-    said = texts(body.get("content")) or texts(body.get("parts")) or string(body.get("output")) or ""
-    return said or _compact(message)
+    said = texts(body.get("content")) or texts(body.get("parts"))
+    return said or string(body.get("output")) or string(body.get("message")) or _compact(message)
 
 
 def _tool_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -135,6 +165,7 @@ def _tools(body: dict[str, Any]) -> dict[str, Any]:
             obj(obj(tool).get("function")),
             obj(obj(tool).get("custom")),
             obj(obj(tool).get("toolSpec")),
+            obj(obj(tool).get("systemTool")),
         ]
         names = [string(part.get("name")) for part in parts] + [string(obj(tool).get("type"))]
         name = next((name for name in names if name), "(unnamed)")

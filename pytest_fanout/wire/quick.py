@@ -45,7 +45,7 @@ def _chat(body: bytes) -> Cost | None:
         message = choice["message"]
         if not choice["finish_reason"] or "function_call" in message:
             return None
-        tools += len(message.get("tool_calls") or ())
+        tools += _calls(message.get("tool_calls"))
     return _openai(document["usage"], tools) if document["choices"] else None
 
 
@@ -119,6 +119,46 @@ def _messages(body: bytes) -> Cost | None:
     return Cost(sum(parts), sum(block["type"] == "tool_use" for block in document["content"]))
 
 
+def _converse(body: bytes) -> Cost | None:
+    document = json.loads(body)
+    if not document["stopReason"]:
+        return None
+    usage = document["usage"]
+    parts = [
+        usage["inputTokens"],
+        _or_zero(usage.get("cacheReadInputTokens", usage.get("cacheReadInputTokenCount"))),
+        _or_zero(usage.get("cacheWriteInputTokens", usage.get("cacheWriteInputTokenCount"))),
+        usage["outputTokens"],
+    ]
+    if any(type(part) is not int or not 0 <= part < 1 << 40 for part in parts):
+        return None
+    content = document["output"]["message"]["content"]
+    tools = [block["toolUse"] for block in content if "toolUse" in block]
+    if any("type" in tool for tool in tools):
+        return None
+    return Cost(sum(parts), len(tools))
+
+
+def _cohere(body: bytes) -> Cost | None:
+    document = json.loads(body)
+    if document["finish_reason"] not in ("COMPLETE", "TOOL_CALL", "MAX_TOKENS") or "type" in document:
+        return None
+    tokens = document["usage"]["tokens"]
+    counts = [tokens["input_tokens"], tokens["output_tokens"]]
+    if any(type(count) not in (int, float) or not 0 <= count < 1 << 40 or count != int(count) for count in counts):
+        return None
+    return Cost(int(sum(counts)), _calls(document["message"].get("tool_calls")))
+
+
+def _calls(listed: Any) -> int:
+    """How many tool calls a list holds; TypeError for what is no list of objects."""
+    if not listed:
+        return 0
+    if type(listed) is not list or any(type(call) is not dict for call in listed):
+        raise TypeError
+    return len(listed)
+
+
 def _or_zero(value: Any) -> Any:
     return 0 if value is None else value
 
@@ -127,4 +167,7 @@ _READERS: dict[str, Callable[[bytes], Cost | None]] = {
     "openai.chat": _chat,
     "openai.responses": _responses,
     "anthropic.messages": _messages,
+    "bedrock.converse": _converse,
+    "bedrock.invoke": _messages,
+    "cohere.chat": _cohere,
 }

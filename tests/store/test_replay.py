@@ -99,6 +99,29 @@ def test_a_tool_request_that_differs_is_named_as_a_tools(stored: RecordingStore)
     assert (note.role, note.changes) == ("tool", ("query: 'q=red' -> 'q=blue'",))
 
 
+def test_another_model_in_the_url_is_named_as_that(stored: RecordingStore) -> None:
+    """Bedrock names the model in the path: with another model the recorded call is still found and compared."""
+    url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/{}/converse"
+    request = HttpRequest("POST", url.format("claude-x%3A0"), JSON_HEADERS, b'{"inferenceConfig":{"maxTokens":9}}')
+    source = ReplaySource(stored.save(recording((exchange(request, chat_answer("a"), 0),))))
+    now = HttpRequest("POST", url.format("claude-y%3A0"), JSON_HEADERS, b'{"inferenceConfig":{"maxTokens":10}}')
+
+    assert source.answer(now, "model") is None
+
+    note = source.note()
+    assert note is not None
+    assert note.changes == ("model: claude-x:0 -> claude-y:0 (in the URL)", "inferenceConfig.maxTokens: 9 -> 10")
+
+
+def test_an_escaped_colon_is_a_colon(stored: RecordingStore) -> None:
+    """Clients differ in whether they escape the colon of Bedrock's model names; it is the same request."""
+    url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/{}/converse"
+    request = HttpRequest("POST", url.format("claude-x%3A0"), JSON_HEADERS, b"{}")
+    source = ReplaySource(stored.save(recording((exchange(request, chat_answer("a"), 0),))))
+
+    assert source.answer(dataclasses.replace(request, url=url.format("claude-x:0")), "model") is not None
+
+
 def test_an_endpoint_that_was_never_asked_is_named(stored: RecordingStore) -> None:
     """There is nothing to compare it with."""
     source = ReplaySource(stored.save(recording(chat("a"))))

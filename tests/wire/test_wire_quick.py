@@ -37,6 +37,10 @@ def check_agreement(example: Example, body: bytes) -> bool:
         ("OR2", Cost(602, 2)),
         ("AN1", Cost(2650, 0)),
         ("AN8", Cost(64, 0)),
+        ("BR1", Cost(1190, 1)),
+        ("BR7", Cost(0, 0)),
+        ("BI1", Cost(1190, 1)),
+        ("CO2", Cost(161, 2)),
     ],
 )
 def test_plain_answers_are_read_quickly(name: str, cost: Cost) -> None:
@@ -45,7 +49,9 @@ def test_plain_answers_are_read_quickly(name: str, cost: Cost) -> None:
     assert quick_cost(classify("POST", example.url).api, example.body) == cost
 
 
-@pytest.mark.parametrize("name", ["OC3", "OC4", "OC8", "OC11", "OC14", "OR1", "OR4"])
+@pytest.mark.parametrize(
+    "name", ["OC3", "OC4", "OC8", "OC11", "OC14", "OR1", "OR4", "BR2", "BR5", "BI2", "BI5", "CO1", "CO3", "CO5"]
+)
 def test_anything_else_is_left_to_the_full_reading(name: str) -> None:
     """Dialects, cut streams, hosted tools and failures are never guessed at."""
     example = EXAMPLES[name]
