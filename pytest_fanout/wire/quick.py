@@ -126,8 +126,8 @@ def _converse(body: bytes) -> Cost | None:
     usage = document["usage"]
     parts = [
         usage["inputTokens"],
-        _or_zero(usage.get("cacheReadInputTokens", usage.get("cacheReadInputTokenCount"))),
-        _or_zero(usage.get("cacheWriteInputTokens", usage.get("cacheWriteInputTokenCount"))),
+        _or_zero(usage.get("cacheReadInputTokens"), usage.get("cacheReadInputTokenCount")),
+        _or_zero(usage.get("cacheWriteInputTokens"), usage.get("cacheWriteInputTokenCount")),
         usage["outputTokens"],
     ]
     if any(type(part) is not int or not 0 <= part < 1 << 40 for part in parts):
@@ -159,8 +159,9 @@ def _calls(listed: Any) -> int:
     return len(listed)
 
 
-def _or_zero(value: Any) -> Any:
-    return 0 if value is None else value
+def _or_zero(*values: Any) -> Any:
+    """The first that is given, or zero."""
+    return next((value for value in values if value is not None), 0)
 
 
 _READERS: dict[str, Callable[[bytes], Cost | None]] = {
