@@ -18,6 +18,8 @@ MAX_DECODED: Final = 64 * 1024 * 1024
 _MAX_CODINGS: Final = 4
 #: Bytes that are fed at once to a library that cannot limit its output.
 _STEP: Final = 64
+#: Values that a JSON text may hold, so that what it unfolds to stays within a few hundred megabytes.
+MAX_VALUES: Final = 8_000_000
 #: gzip members that are undone; each costs a copy of what is left.
 _MAX_MEMBERS: Final = 64
 
@@ -204,7 +206,12 @@ def _stepwise(data: bytes, feed: Callable[[bytes], bytes], is_finished: Callable
 
 
 def load_json(data: bytes | str) -> Any:
-    """The JSON value, or NOT_JSON. Bytes that are no UTF-8 are replaced; integers beyond 2**63 become infinity."""
+    """The JSON value, or NOT_JSON, also for one of more than MAX_VALUES values.
+
+    Bytes that are no UTF-8 are replaced; integers beyond 2**63 become infinity.
+    """
+    if len(data) > MAX_VALUES and _count_values(data) > MAX_VALUES:
+        return NOT_JSON
     text = data.decode("utf-8-sig", "replace") if isinstance(data, bytes) else data
     try:
         return json.loads(text)
@@ -217,6 +224,13 @@ def load_json(data: bytes | str) -> Any:
             return json.loads(text, parse_int=_bounded_int)
         except (ValueError, RecursionError, MemoryError):
             return NOT_JSON
+
+
+def _count_values(data: bytes | str) -> int:
+    """How many values a JSON text holds at most."""
+    if isinstance(data, bytes):
+        return data.count(b",") + data.count(b"[") + data.count(b"{")
+    return data.count(",") + data.count("[") + data.count("{")
 
 
 def _bounded_int(digits: str) -> int | float:

@@ -26,7 +26,7 @@ from pytest_fanout.wire.failures import error_type, request_id, retry_after_s
 from pytest_fanout.wire.hosts import provider_label
 from pytest_fanout.wire.reading import Asked, Payload, Reading
 from pytest_fanout.wire.shapes import obj, string
-from pytest_fanout.wire.sse import looks_like_sse
+from pytest_fanout.wire.sse import is_too_long, looks_like_sse
 from pytest_fanout.wire.text import first_words
 
 NO_SYSTEM_PROMPT = "(no system prompt)"
@@ -117,6 +117,8 @@ def _read(
     reading.notes.extend(decoded.notes)
     content_type = headers.get("content-type", "").lower()
     payload = Payload(decoded.data, _is_streamed(decoded.data, content_type), content_type, headers)
+    if is_too_long(decoded.data) and payload.streamed:
+        reading.note("too_large")
     outcome = _read_outcome(codec, payload, reading, status, headers)
     kind = reading.kind or kind
     reading.check_totals()

@@ -50,7 +50,7 @@ def _chat(body: bytes) -> Cost | None:
 
 
 def _chat_stream(body: bytes) -> Cost | None:
-    if body[:6] != b"data: " or not body.rstrip().endswith(b"data: [DONE]"):
+    if body[:6] != b"data: " or not body.rstrip().endswith(b"data: [DONE]") or body.count(b"[DONE]") != 1:
         return None
     # inside a JSON text these quotes are escaped, so what is found is a key
     if any(word in body for word in (b'"tool_calls"', b'"function_call"', b'"error"', b'"x_groq"')):
@@ -58,6 +58,8 @@ def _chat_stream(body: bytes) -> Cost | None:
     at = body.rfind(b'"usage"')
     begin, end = body.rfind(b"\n", 0, at) + 1, body.find(b"\n", at)
     # blank lines on both sides: the line is a whole event
+    if body.rfind(b'_details"', 0, begin) >= 0:  # an earlier snapshot of the usage holds what this one may leave out
+        return None
     if b'"finish_reason"' not in body or body[begin - 2 : begin] != b"\n\n" or body[end : end + 2] != b"\n\n":
         return None
     return _openai(json.loads(body[begin:end].removeprefix(b"data: "))["usage"], 0)
