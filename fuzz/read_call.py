@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "wire")]
 
 with atheris.instrument_imports(include=["pytest_fanout.wire"]):
-    from aws_frames import encode_frame, frame
+    from aws_frames import encode_frame
     from invariants import check_invariants, check_quick
     from wire_examples import EXAMPLES
 
@@ -205,13 +205,11 @@ def mutate_frames(body: bytes, data: atheris.FuzzedDataProvider) -> bytes:
         else:
             document = mutated(document, data)
         told[at] = (kind, name, json.dumps(document).encode())
-    made = [
-        frame(name if kind == "event" else f"{kind} {name}", payload)
-        if kind in ("event", "exception", "error")
-        else encode_frame({":message-type": kind, ":event-type": name}, payload)
+    names = {"event": ":event-type", "exception": ":exception-type"}
+    return b"".join(
+        encode_frame({":message-type": kind, names.get(kind, ":error-code"): name}, payload)
         for kind, name, payload in told
-    ]
-    return b"".join(made)
+    )
 
 
 def make_body(body: bytes, form: str, data: atheris.FuzzedDataProvider) -> bytes:
