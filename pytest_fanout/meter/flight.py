@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
+from pytest_fanout.wire.thinning import can_thin, thin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pytest_fanout.wire.quick import Cost
 
 RawHeaders = list[tuple[bytes, bytes]]
+#: Bytes of a stream that are held before the events which hold nothing but text are left out, where that is allowed.
+_HOLD = 1 << 16
+#: What a look at the cost needs of the headers: how to decode the body, and Bedrock's counts.
 _TELLING = (b"content-type", b"content-encoding", b"x-amzn-bedrock-")
 
 
@@ -45,6 +49,7 @@ class Flight:
         "error",
         "failed",
         "headers",
+        "hold",
         "holds",
         "kept",
         "keys",
@@ -53,6 +58,7 @@ class Flight:
         "method",
         "opened",
         "outcome",
+        "pending",
         "reader",
         "replayed",
         "reply",
@@ -60,6 +66,7 @@ class Flight:
         "role",
         "scope",
         "seq",
+        "size",
         "started_ns",
         "status",
         "url",
@@ -93,6 +100,7 @@ class Flight:
         self.failed = False
         self.broke = False
         self.live_input = False
+        self.pending: str | None = None  # id of the background run that it has begun
         self.opened: Outgoing | None = None
         self.reply: HttpAnswer | None = None
         self.replayed: Replayed | None = None
@@ -100,6 +108,8 @@ class Flight:
         self.response_headers: RawHeaders = []
         self.chunks: list[bytes] = []
         self.chunk_ns: list[int] = []
+        self.hold: int | None = None  # how many bytes of an answer to hold whole; None: all of it
+        self.size = 0
         self.outcome: str | None = None
         self.error: str | None = None
         self.seq = scope.number() if scope is not None else 0
@@ -116,6 +126,24 @@ class Flight:
     def chunk(self, data: bytes) -> None:
         self.chunk_ns.append(time.perf_counter_ns())
         self.chunks.append(data)
+        if self.hold is not None:
+            self.size += len(data)
+            if self.size > self.hold:
+                self._thin()
+
+    def keep_little(self) -> None:
+        """The answer is read and never stored: of a long stream, text need not be held."""
+        self.hold = _HOLD
+
+    def _thin(self) -> None:
+        api = self.reader.api_of(self.method, self.url)
+        if not can_thin(api) or any(name.lower() == b"content-encoding" for name, _ in self.response_headers):
+            self.hold = None
+            return
+        kept, rest = thin(api, b"".join(self.chunks))
+        self.chunks, self.chunk_ns = [kept, rest], [self.chunk_ns[0], self.chunk_ns[-1]]
+        self.size = len(kept) + len(rest)
+        self.hold = max(_HOLD, 2 * self.size)  # so that the work stays in proportion to the stream
 
     def end(self, outcome: str, error: str | None = None) -> None:
         """The exchange is over; only the first end counts."""
@@ -124,8 +152,11 @@ class Flight:
         self.ended_ns = time.perf_counter_ns()
         self.outcome = outcome
         self.error = error
-        if self.holds and self.scope is not None:
-            self.scope.release(self)
+        if self.scope is not None:
+            if self.holds:
+                self.scope.release(self)
+            elif self.scope.pending:
+                self.scope.poll(self)
 
     def refuse(self, why: str) -> None:
         """Nothing was sent."""
@@ -155,27 +186,36 @@ class Flight:
         reached = attempt.status != "error" or attempt.usage_source != "none"
         self.failed = attempt.status == "error" or self.outcome == "error"
         self.broke = self.failed and reached
+        self.pending = attempt.response_id if attempt.status == "pending" else None
         tokens = (attempt.input_tokens or 0) + (attempt.output_tokens or 0)
         return tokens, len(attempt.tool_calls), reached
+
+    def told(self) -> Attempt | None:
+        """What it was told of a background run that it asked for again; None when it did not, or the run goes on."""
+        status, headers, body = self._answer()
+        told = self.reader.read_poll(self.method, self.url, status, headers, body)
+        return told if told is not None and told.status != "pending" else None
 
     def _quick(self) -> Cost | None:
         """The cost of a plain answer, without all that only the final record needs."""
         if self.status != 200 or self.role != "model" or self.replayed is not None:
             return None
-        if any(name.lower() == b"content-encoding" for name, _ in self.response_headers):
-            return None
+        for name, _ in self.response_headers:
+            if len(name) == 16 and name.lower() == b"content-encoding":
+                return None
         chunks = self.chunks
         return self.reader.quick_cost(self.method, self.url, chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     def _read(self) -> Attempt | None:
+        return self.reader.read_parts(self.method, self.url, b"", *self._answer())
+
+    def _answer(self) -> tuple[int | None, tuple[tuple[str, str], ...], bytes]:
+        """Status, headers and body as they came, or as they are replayed."""
         if self.replayed is not None:
             answer = self.replayed.answer
-            status, headers, body = answer.status, answer.headers, answer.body
-        else:
-            # How to decode the body, and Bedrock's counts: all that a look at the cost needs of the headers.
-            head = [pair for pair in self.response_headers if pair[0].lower().startswith(_TELLING)]
-            status, headers, body = self.status, text_headers(head), b"".join(self.chunks)
-        return self.reader.read_parts(self.method, self.url, b"", status, headers, body)
+            return answer.status, answer.headers, answer.body
+        head = [pair for pair in self.response_headers if pair[0].lower().startswith(_TELLING)]
+        return self.status, text_headers(head), b"".join(self.chunks)
 
     def request(self) -> HttpRequest:
         """The request as the agent made it, before any key was swapped in."""

@@ -26,6 +26,11 @@ class Reader:
     def classify(self, method: str, url: str) -> Endpoint:
         return self._find(method, url)[0]
 
+    def api_of(self, method: str, url: str) -> str | None:
+        """The API whose built-in codec reads this endpoint; None where there is none, or one of the user's own does."""
+        endpoint, codec = self._find(method, url)
+        return endpoint.api if codec is None else None
+
     def is_readable(self, method: str, url: str) -> bool:
         """Whether some codec reads the answers of this endpoint."""
         endpoint, codec = self._find(method, url)
@@ -67,6 +72,14 @@ class Reader:
                 notes=("codec_error",),
             )
         return wire.read_call(method, url, request_body, status, tuple(headers), body)
+
+    def read_poll(
+        self, method: str, url: str, status: int | None, headers: Iterable[tuple[str, str]], body: bytes
+    ) -> Attempt | None:
+        """What a request that asks again for a background run was told of it; None for any other request."""
+        if self._find(method, url)[1] is not None:
+            return None
+        return wire.read_poll(method, url, status, tuple(headers), body)
 
     def _find(self, method: str, url: str) -> tuple[Endpoint, Any]:
         found = self._cache.get((method, url))

@@ -96,6 +96,7 @@ class TaskScope:
         self._broken: dict[str, list[tuple[str, bytes]]] = {}  # url -> attempts that a retry continues
         self._warned: set[str] = set()
         self._refused = False
+        self.pending: dict[str, str] = {}  # id of a background run -> bucket, until a poll tells what it has cost
 
     # --- what a test may ask ------------------------------------------------------------------------------------
 
@@ -204,9 +205,25 @@ class TaskScope:
             used.tool_calls += asked
             if not reached:
                 used.fanout -= 1  # nothing was generated: the place is free for the retry
+            elif flight.pending is not None:
+                self.pending[flight.pending] = flight.bucket
             elif flight.broke:
                 self._broken.setdefault(flight.url, []).append((flight.method, flight.body))
             self._count_failure(flight)
+            self._warn_from(used, warnings)
+        self._warn(warnings)
+
+    def poll(self, flight: Flight) -> None:
+        """Book what a background run has cost, once a poll of it tells."""
+        told = flight.told()
+        warnings: list[tuple[str, float]] = []
+        with self.lock:
+            bucket = self.pending.pop(told.response_id or "", None) if told is not None else None
+            if told is None or bucket is None:
+                return
+            used = self._used[bucket]
+            used.tokens += (told.input_tokens or 0) + (told.output_tokens or 0)
+            used.tool_calls += len(told.tool_calls)
             self._warn_from(used, warnings)
         self._warn(warnings)
 

@@ -14,13 +14,18 @@ from pytest_fanout.wire import (
     bedrock_converse,
     bedrock_invoke,
     cohere_chat,
+    decisions,
+    gemini_generate,
+    gemini_interactions,
     input_only,
+    mistral_conversations,
+    ollama,
     openai_chat,
     openai_responses,
     vertex_predict,
 )
 from pytest_fanout.wire.bodies import NOT_JSON, Headers, decode, header_map, load_json
-from pytest_fanout.wire.endpoints import classify, host_of, model_in_url
+from pytest_fanout.wire.endpoints import classify, host_of, is_stream_url, model_in_url
 from pytest_fanout.wire.eventstream import looks_like_frames
 from pytest_fanout.wire.failures import error_type, request_id, retry_after_s
 from pytest_fanout.wire.hosts import provider_label
@@ -34,6 +39,12 @@ _CODECS: dict[str, ModuleType] = {
     "openai.chat": openai_chat,
     "openai.completions": openai_chat,
     "openai.responses": openai_responses,
+    "openai.decisions": decisions,
+    "gemini.generate": gemini_generate,
+    "gemini.interactions": gemini_interactions,
+    "mistral.conversations": mistral_conversations,
+    "ollama.chat": ollama,
+    "ollama.generate": ollama,
     "anthropic.messages": anthropic_messages,
     "bedrock.converse": bedrock_converse,
     "bedrock.invoke": bedrock_invoke,
@@ -93,6 +104,7 @@ def read_call(
 class _Outcome:
     status: str
     usage_source: str
+    retry_after_s: float | None = None
 
 
 def _read(
@@ -128,12 +140,12 @@ def _read(
         provider=provider_label(host_of(url)),
         model_requested=model,
         model_served=reading.model_served,
-        stream=payload.streamed if asked.stream is None else asked.stream,
+        stream=payload.streamed or is_stream_url(url) if asked.stream is None else asked.stream,
         choices=reading.choices,
         status=outcome.status,
         http_status=status,
         error_type=reading.error_type,
-        retry_after_s=retry_after_s(headers) if outcome.status == "error" else None,
+        retry_after_s=outcome.retry_after_s,
         finish=reading.finish,
         finish_raw=reading.finish_raw,
         input_tokens=reading.input_tokens,
@@ -153,7 +165,7 @@ def _read(
         parent_id=asked.parent_id,
         body_hash=body_hash,
         site=_site(api, kind, model, asked),
-        notes=tuple(dict.fromkeys(reading.notes)),
+        notes=tuple(dict.fromkeys((*asked.notes, *reading.notes))),
     )
 
 
@@ -182,7 +194,7 @@ def _read_outcome(
         reading.error_type = error_type(None if document is NOT_JSON else document, headers)
         if 300 <= status < 400:
             reading.error_type = "redirect"
-        return _Outcome("error", "none")
+        return _Outcome("error", "none", retry_after_s(headers, document))
     if not payload.data.strip() and "undecodable" not in reading.notes:
         reading.note("empty_response")
         return _Outcome("incomplete", "missing")
@@ -193,8 +205,10 @@ def _read_outcome(
         is_whole = payload.streamed or payload.document() is not NOT_JSON
         reading.note("empty_response" if is_whole else "unreadable_body")
         return _Outcome("incomplete", "missing")
-    if reading.status in ("error", "incomplete"):
-        return _Outcome(reading.status, reading.usage_source)
+    if reading.status == "error":
+        return _Outcome("error", reading.usage_source, retry_after_s(headers))
+    if reading.status == "incomplete":
+        return _Outcome("incomplete", reading.usage_source)
     if not reading.ended:
         return _Outcome("incomplete", reading.usage_source)
     return _Outcome(reading.status or "ok", reading.usage_source)

@@ -56,7 +56,8 @@ def read_answer(payload: Payload, reading: Reading) -> None:
     whole = obj(document)
     if document is NOT_JSON or _kind(whole):
         # Lines of JSON come without a content type that would tell them from one document.
-        read_events([obj(data) for _, _, data in payload.events()], reading)
+        found = (data for _, _, data in payload.events()) if payload.streamed else payload.lines()
+        read_events([obj(data) for data in found], reading)
     elif isinstance(whole.get("message"), dict):
         reading.ended = True
         _conclude(_v2_calls(obj(whole.get("message"))), whole.get("id"), whole, obj(whole.get("usage")), reading)

@@ -55,6 +55,8 @@ _RULES: Final = tuple((re.compile(f"(?:{path})\\Z"), Endpoint(api, kind)) for pa
 #: Where a path names the model: Azure deployments; Bedrock, whose ARNs some clients send with the slash as it is;
 #: Vertex and Gemini.
 _MODEL: Final = re.compile(r"/deployments/([^/]+)/|/model/(arn:[^/]+/[^/]+|[^/]+)/|/(?:models|tunedModels)/([^/:]+):")
+#: How paths end that ask for a stream.
+_STREAMS: Final = (":streamGenerateContent", ":streamRawPredict", "/converse-stream", "/invoke-with-response-stream")
 #: Models behind Bedrock's Invoke that do not generate, by their names.
 _NO_GENERATION: Final = ((re.compile(r"\bembed(ding)?s?\b"), "embed"), (re.compile(r"\brerank\b"), "rerank"))
 
@@ -64,7 +66,8 @@ _KNOWN_OTHER: Final = re.compile(
     r"(?:/(?:api|openai|compatibility|upload))*(?:/v\d[a-z0-9]*)?"
     r"(?:/(?:projects/[^/:]+/locations/[^/:]+/)?"
     r"(?:files|uploads|batches|vector_stores|containers|cachedContents|conversations|fine_tuning|responses|chat/completions"
-    r"|async-invoke|guardrail(?:-checks)?)(?:/[^:]*)?|/knowledgebases/[^/]+/retrieve"
+    r"|async-invoke|guardrail(?:-checks)?|fileSearchStores)(?:/[^:]*)?"
+    r"|/interactions/[^/:]+/cancel|/knowledgebases/[^/]+/retrieve"
     r"|/agents|/images/(?:generations|edits|variations)|/audio/(?:speech|transcriptions|translations)|/videos"
     r"|/(?:oauth2?/)?token|/tokenize|/detokenize|/event_logging/batch|/(?:show|pull|push|create|copy))"
 )
@@ -115,6 +118,11 @@ def asks_another_model(url: str, other: str) -> bool:
 def _model_in(path: str) -> str | None:
     found = _MODEL.search(path)
     return unquote(next(group for group in found.groups() if group)) if found else None
+
+
+def is_stream_url(url: str) -> bool:
+    """Whether the path itself asks for a stream (Gemini, Vertex, Bedrock)."""
+    return _split(url)[2].endswith(_STREAMS)
 
 
 def host_of(url: str) -> str:

@@ -389,9 +389,8 @@ def test_the_label_is_one_safe_line(system: str, label: str) -> None:
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("https://generativelanguage.googleapis.com/v1/models/gemini-x:generateContent", "generate"),
-        ("http://localhost:11434/api/chat", "generate"),
-        ("https://api.openai.com/v1/decisions", "generate"),
+        ("https://aiplatform.googleapis.com/v1/projects/p/publishers/other/models/m:rawPredict", "generate"),
+        ("https://aiplatform.googleapis.com/v1/projects/p/locations/l/endpoints/1:predict", "generate"),
     ],
 )
 def test_an_api_without_a_codec_is_counted_and_says_so(url: str, kind: str) -> None:

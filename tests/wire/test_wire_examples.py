@@ -67,8 +67,14 @@ def test_the_answer_is_read_without_the_request(example: Example) -> None:
     assert quick is not None
     assert quick.body_hash == ""
     assert quick.site is None
-    same = replace(whole, body_hash="", site=None, model_requested=quick.model_requested, stream=quick.stream)
-    assert quick == same
+    told_by_request = {
+        "body_hash": "",
+        "site": None,
+        "model_requested": quick.model_requested,
+        "stream": quick.stream,
+        "tool_results_in": (),
+    }
+    assert quick == replace(whole, **told_by_request)
 
 
 @by_id

@@ -10,10 +10,11 @@ from typing import Any
 
 from aws_frames import CONTENT_TYPE, chunks, frames
 
-from pytest_fanout.records import Attempt, ToolCall
+from pytest_fanout.records import Attempt, SideCall, ToolCall
 
 SSE = {"Content-Type": "text/event-stream; charset=utf-8"}
 JSON = {"content-type": "application/json"}
+LINES = {"content-type": "application/x-ndjson"}
 DEFAULTS: dict[str, Any] = {
     "kind": "generate",
     "status": "ok",
@@ -37,12 +38,12 @@ class Example:
     """One exchange and what must be read from it. ``form``: document, events, lines, frames or chunks."""
 
     id: str
-    form: str
     url: str
     request: bytes
     headers: dict[str, str]
     body: bytes
     expect: dict[str, Any]
+    form: str = "document"
 
 
 def render(events: list[list[Any]]) -> bytes:
@@ -57,13 +58,13 @@ def render(events: list[list[Any]]) -> bytes:
 
 def render_lines(documents: list[Any]) -> bytes:
     """Lines of JSON, each a document of its own."""
-    return "".join(json.dumps(document) + "\n" for document in documents).encode()
+    return b"".join(json.dumps(document).encode() + b"\n" for document in documents)
 
 
 _FORMS: dict[str, tuple[dict[str, str], Callable[[Any], bytes]]] = {
     "document": (JSON, lambda document: json.dumps(document).encode()),
     "events": (SSE, render),
-    "lines": ({"content-type": "application/stream+json"}, render_lines),
+    "lines": (LINES, render_lines),
     "frames": (CONTENT_TYPE, frames),
     "chunks": (CONTENT_TYPE, chunks),
 }
@@ -76,15 +77,16 @@ def load_examples() -> dict[str, Example]:
         headers, write = _FORMS[form]
         expect = DEFAULTS | entry["expect"]
         expect["tool_calls"] = tuple(ToolCall(**call) for call in expect["tool_calls"])
+        expect["side_calls"] = tuple(SideCall(**call) for call in expect["side_calls"])
         expect["notes"] = tuple(expect["notes"])
         found[entry["id"]] = Example(
             entry["id"],
-            form,
             entry["url"],
             json.dumps({"model": "asked-x", "messages": [], **entry["request"]}).encode(),
             headers | entry.get("headers", {}),
             write(entry[form]),
             expect,
+            form,
         )
     return found
 
