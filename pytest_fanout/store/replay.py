@@ -17,7 +17,7 @@ from pytest_fanout.records import HttpRequest, Recording, Replayed, StaleNote
 from pytest_fanout.store import bodies
 from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile
 from pytest_fanout.wire.changes import describe_changes
-from pytest_fanout.wire.endpoints import asks_another_model
+from pytest_fanout.wire.endpoints import without_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +138,17 @@ class ReplaySource:
     def _describe(self, request: HttpRequest, role: str) -> _Miss:
         stored = bodies.stored_request(request, role)[0]
         endpoint = _endpoint(request, role)
-        unused = [i for i in range(len(self._endpoints)) if not self._used[i]]
-        expected = next((i for i in unused if self._endpoints[i] == endpoint), None)
-        if expected is None and endpoint not in self._endpoints:
-            expected = next((i for i in unused if self._differs_in_model(i, request, role)), None)
+        expected = next(
+            (i for i, known in enumerate(self._endpoints) if known == endpoint and not self._used[i]),
+            None,
+        )
         same = 0
+        if expected is None and endpoint not in self._endpoints:
+            # with the model in the path, another model is another endpoint
+            family = _family(endpoint)
+            expected = next(
+                (i for i, known in enumerate(self._endpoints) if _family(known) == family and not self._used[i]), None
+            )
         if expected is not None:
             key = self._key(stored, role)
             same = sum(self._key(exchange.request, exchange.role) == key for exchange in self._exchanges)
@@ -167,14 +173,13 @@ class ReplaySource:
             lines.insert(0, f"query: {queries[0][:80]!r} -> {queries[1][:80]!r}")
         return tuple(lines) or ("the body differs",)
 
-    def _differs_in_model(self, index: int, request: HttpRequest, role: str) -> bool:
-        """Whether a recorded exchange asked the same of another model, where the URL names the model."""
-        exchange = self._exchanges[index]
-        return exchange.role == role == "model" and asks_another_model(exchange.request.url, request.url)
-
 
 def _endpoint(request: HttpRequest, role: str) -> tuple[str, str]:
     return request.method.upper(), bodies.match_target(request.url, role).partition("?")[0]
+
+
+def _family(endpoint: tuple[str, str]) -> tuple[str, str]:
+    return endpoint[0], without_model(endpoint[1])
 
 
 def _query(request: HttpRequest, role: str) -> str:

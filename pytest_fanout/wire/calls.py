@@ -26,6 +26,7 @@ from pytest_fanout.wire import (
 )
 from pytest_fanout.wire.bodies import NOT_JSON, Headers, decode, header_map, load_json
 from pytest_fanout.wire.endpoints import classify, host_of, is_stream_url, model_in_url
+from pytest_fanout.wire.estimate import estimate_tokens
 from pytest_fanout.wire.eventstream import looks_like_frames
 from pytest_fanout.wire.failures import error_type, request_id, retry_after_s
 from pytest_fanout.wire.hosts import provider_label
@@ -73,7 +74,8 @@ def read_call(
 
     Args:
         method, url: of the request; the query may be there.
-        request_body: as sent; b"" gives the same reading without what only the request tells (``body_hash`` is "").
+        request_body: as sent; b"" gives the same reading without what only the request tells (``body_hash`` is "", and
+            nothing is estimated).
         status: HTTP status, None where no response began.
         response_headers: mapping or pairs, names in any case.
         response_body: as received, content codings still on it or already undone.
@@ -133,6 +135,12 @@ def _read(
         reading.note("too_large")
     outcome = _read_outcome(codec, payload, reading, status, headers)
     kind = reading.kind or kind
+    usage_source = outcome.usage_source
+    if request and not asked.has_server_state and _wants_estimate(kind, outcome, reading):
+        guess = estimate_tokens(api, request, payload)
+        if guess is not None:
+            reading.input_tokens, reading.output_tokens = guess
+            usage_source = "estimated"
     reading.check_totals()
     return Attempt(
         api=api,
@@ -154,7 +162,7 @@ def _read(
         output_tokens=reading.output_tokens,
         reasoning_tokens=reading.reasoning_tokens,
         total_reported=reading.total_reported,
-        usage_source=outcome.usage_source,
+        usage_source=usage_source,
         tool_calls=tuple(reading.tool_calls),
         tool_results_in=asked.tool_results_in,
         server_tool_calls=reading.server_tool_calls,
@@ -212,6 +220,12 @@ def _read_outcome(
     if not reading.ended:
         return _Outcome("incomplete", reading.usage_source)
     return _Outcome(reading.status or "ok", reading.usage_source)
+
+
+def _wants_estimate(kind: str, outcome: _Outcome, reading: Reading) -> bool:
+    """Whether a model generated something, and nothing at all is known of what it cost."""
+    is_known = reading.total_reported is not None or outcome.usage_source != "missing"
+    return kind in ("generate", "compact") and outcome.status in ("ok", "incomplete") and reading.began and not is_known
 
 
 def _site(api: str, kind: str, model: str | None, asked: Asked) -> CallSite | None:

@@ -104,20 +104,18 @@ def model_in_url(url: str) -> str | None:
     return _model_in(_split(url)[2])
 
 
-def asks_another_model(url: str, other: str) -> bool:
-    """Whether two URLs differ in the model that their paths name, and in nothing else."""
-    paths = [_split(one)[2] for one in (url, other)]
-    found = [_MODEL.search(path) for path in paths]
-    if None in found or paths[0] == paths[1]:
-        return False
-    spans = [next(match.span(n) for n in range(1, 4) if match.group(n)) for match in found if match is not None]
-    left = [path[: span[0]] + path[span[1] :] for path, span in zip(paths, spans, strict=True)]
-    return left[0] == left[1]
+def without_model(path: str) -> str:
+    """A path with ``*`` for the model that it names: what two requests share that differ in the model alone."""
+    found = _MODEL.search(path)
+    if not found:
+        return path
+    start, end = found.span(found.lastindex or 0)
+    return f"{path[:start]}*{path[end:]}"
 
 
 def _model_in(path: str) -> str | None:
     found = _MODEL.search(path)
-    return unquote(next(group for group in found.groups() if group)) if found else None
+    return unquote(found.group(found.lastindex or 0)) if found else None
 
 
 def is_stream_url(url: str) -> bool:

@@ -99,20 +99,6 @@ def test_a_tool_request_that_differs_is_named_as_a_tools(stored: RecordingStore)
     assert (note.role, note.changes) == ("tool", ("query: 'q=red' -> 'q=blue'",))
 
 
-def test_another_model_in_the_url_is_named_as_that(stored: RecordingStore) -> None:
-    """Bedrock names the model in the path: with another model the recorded call is still found and compared."""
-    url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/{}/converse"
-    request = HttpRequest("POST", url.format("claude-x%3A0"), JSON_HEADERS, b'{"inferenceConfig":{"maxTokens":9}}')
-    source = ReplaySource(stored.save(recording((exchange(request, chat_answer("a"), 0),))))
-    now = HttpRequest("POST", url.format("claude-y%3A0"), JSON_HEADERS, b'{"inferenceConfig":{"maxTokens":10}}')
-
-    assert source.answer(now, "model") is None
-
-    note = source.note()
-    assert note is not None
-    assert note.changes == ("model: claude-x:0 -> claude-y:0 (in the URL)", "inferenceConfig.maxTokens: 9 -> 10")
-
-
 def test_counts_in_headers_are_part_of_the_recording(stored: RecordingStore) -> None:
     """Of some models behind Bedrock only the headers of an answer tell the tokens: they are replayed with it."""
     url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/claude-x/invoke"
@@ -144,6 +130,30 @@ def test_an_endpoint_that_was_never_asked_is_named(stored: RecordingStore) -> No
     note = source.note()
     assert note is not None
     assert note.changes == ("DELETE /cart/1 is not on the recording",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes"),
+    [
+        ("models/gemini-y:generateContent", ("model: gemini-x -> gemini-y",)),
+        (
+            "models/gemini-y:streamGenerateContent",
+            ("POST /v1/models/gemini-y:streamGenerateContent is not on the recording",),
+        ),
+    ],
+)
+def test_another_model_in_the_url_is_named_as_that(
+    stored: RecordingStore, asked: str, changes: tuple[str, ...]
+) -> None:
+    """Gemini, Vertex, Bedrock and Azure name the model in the path: another one is the change, not another endpoint."""
+    base = "https://generativelanguage.googleapis.com/v1/"
+    request = dataclasses.replace(chat_request("a"), url=base + "models/gemini-x:generateContent")
+    source = ReplaySource(stored.save(recording((exchange(request, chat_answer("a")),))))
+
+    assert source.answer(dataclasses.replace(request, url=base + asked), "model") is None
+    note = source.note()
+    assert note is not None
+    assert note.changes == changes
 
 
 def test_without_a_recording_everything_is_a_miss() -> None:

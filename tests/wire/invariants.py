@@ -51,7 +51,7 @@ def _check_usage(attempt: Attempt, status: int | None) -> None:
     known = (attempt.input_tokens is not None, attempt.output_tokens is not None)
     expected = {"none"} if not is_success else {"missing"} if not any(known) else {"partial"}
     if is_success and all(known):
-        expected = {"partial", "final"}
+        expected = {"partial", "final", "estimated"}
     assert attempt.usage_source in expected, (attempt.usage_source, known, status)
     assert is_success or attempt.status == "error"
     if "total_mismatch" in attempt.notes:

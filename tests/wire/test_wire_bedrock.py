@@ -11,7 +11,7 @@ from wire_examples import EXAMPLES, facts
 
 from pytest_fanout.records import Attempt, Endpoint
 from pytest_fanout.wire import classify, is_unclassified, read_call
-from pytest_fanout.wire.endpoints import asks_another_model, model_in_url
+from pytest_fanout.wire.endpoints import model_in_url
 
 HOST = "https://bedrock-runtime.us-east-1.amazonaws.com"
 CONVERSE = f"{HOST}/model/m/converse"
@@ -333,21 +333,3 @@ def test_an_arn_may_come_with_its_slash() -> None:
 def test_what_else_bedrock_offers(path: str, unclassified: bool) -> None:
     """Checks and look-ups are no generation; what may run a model unseen is reported."""
     assert is_unclassified("POST", HOST + path) is unclassified
-
-
-@pytest.mark.parametrize(
-    ("url", "other", "differs"),
-    [
-        (f"{HOST}/model/a/converse", f"{HOST}/model/b/converse", True),
-        (f"{HOST}/model/a/converse", "http://gw/model/b/converse", True),
-        (f"{HOST}/model/a/converse", f"{HOST}/model/a/converse", False),
-        (f"{HOST}/model/a/converse", f"{HOST}/model/b/converse-stream", False),
-        (f"{HOST}/model/a/converse", f"{HOST}/converse", False),
-        ("http://h/v1/models/a:predict", "http://h/v1/models/b:predict", True),
-        ("http://h/openai/deployments/a/embeddings", "http://h/openai/deployments/b/embeddings", True),
-        ("http://[", "http://[", False),
-    ],
-)
-def test_urls_that_differ_in_their_model_only(url: str, other: str, differs: bool) -> None:
-    """The same question to another model is told from another question."""
-    assert asks_another_model(url, other) is differs
