@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 RawHeaders = list[tuple[bytes, bytes]]
 #: Bytes of a stream that are held before the events which hold nothing but text are left out, where that is allowed.
 _HOLD = 1 << 16
-_CODING = frozenset({b"content-type", b"content-encoding"})
+#: What a look at the cost needs of the headers: how to decode the body, and Bedrock's counts.
+_TELLING = (b"content-type", b"content-encoding", b"x-amzn-bedrock-")
 
 
 class Outgoing(NamedTuple):
@@ -216,8 +217,7 @@ class Flight:
         if self.replayed is not None:
             answer = self.replayed.answer
             return answer.status, answer.headers, answer.body
-        # How to decode the body is all that the quick look needs of the headers.
-        head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
+        head = [pair for pair in self.response_headers if pair[0].lower().startswith(_TELLING)]
         return self.status, text_headers(head), b"".join(self.chunks)
 
     def request(self) -> HttpRequest:

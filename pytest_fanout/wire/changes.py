@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pytest_fanout.wire import anthropic_messages, decisions, openai_chat, openai_responses
+from pytest_fanout.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    bedrock_invoke,
+    cohere_chat,
+    decisions,
+    openai_chat,
+    openai_responses,
+)
 from pytest_fanout.wire.bodies import load_json
 from pytest_fanout.wire.endpoints import classify, model_in_url
 from pytest_fanout.wire.gemini_generate import system_text
@@ -19,11 +27,16 @@ _READERS = {
     "openai.responses": openai_responses,
     "openai.decisions": decisions,
     "anthropic.messages": anthropic_messages,
+    "bedrock.converse": bedrock_converse,
+    "bedrock.invoke": bedrock_invoke,
+    "cohere.chat": cohere_chat,
 }
 #: Keys that hold the conversation, by the API families that are known.
-_CONVERSATIONS = ("messages", "input", "inputs", "contents", "prompt")
-_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
-_TOOLS = ("tools", "functions")
+_CONVERSATIONS = ("messages", "input", "inputs", "contents", "prompt", "chat_history", "message")
+_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
+_TOOLS = ("tools", "functions", "toolConfig.tools")
+#: Keys of a tool that hold its name, or an object that does.
+_NAMED = frozenset({"name", "type", "function", "custom", "toolSpec", "systemTool"})
 _DECLARED = ("functionDeclarations", "function_declarations")
 
 
@@ -58,6 +71,7 @@ def describe_changes(url: str, recorded: bytes, requested: bytes, recorded_url: 
 
 def _changes(api: str | None, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     lines: list[str] = []
+    old, new = _lifted(old), _lifted(new)
     if old.get("model") != new.get("model"):
         lines.append(f"model: {_short(old.get('model'))} -> {_short(new.get('model'))}")
     system_old, system_new = _system(api, old), _system(api, new)
@@ -76,6 +90,16 @@ def _changes(api: str | None, old: dict[str, Any], new: dict[str, Any]) -> list[
         # Differences that no line above covers, such as a cache mark on a system block.
         lines += [_setting_change(key, old, new) for key in sorted(told) if _differs(key, old, new)]
     return lines
+
+
+def _lifted(body: dict[str, Any]) -> dict[str, Any]:
+    """A body of Converse with its tools apart from the settings beside them; any other as it is."""
+    config = obj(body.get("toolConfig"))
+    if "tools" not in config:
+        return body
+    settings = {key: value for key, value in config.items() if key != "tools"}
+    rest = {key: value for key, value in body.items() if key != "toolConfig"}
+    return {**rest, "toolConfig.tools": config["tools"], **({"toolConfig": settings} if settings else {})}
 
 
 def _differs(key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -115,7 +139,7 @@ def _conversation_changes(key: str, old: Any, new: Any, *, is_system_told: bool)
 
 
 def _is_system(message: Any) -> bool:
-    return obj(message).get("role") in ("system", "developer")
+    return obj(message).get("role") in ("system", "developer", "SYSTEM")
 
 
 def _role(message: Any) -> str:
@@ -126,8 +150,8 @@ def _role(message: Any) -> str:
 def _told(message: Any) -> str:
     """What a message says; its whole JSON where it says nothing in words."""
     body = obj(message)
-    said = texts(body.get("content")) or texts(body.get("parts")) or string(body.get("output")) or ""
-    return said or _compact(message)
+    said = texts(body.get("content")) or texts(body.get("parts"))
+    return said or string(body.get("output")) or string(body.get("message")) or _compact(message)
 
 
 def _tool_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -156,11 +180,11 @@ def _named(tool: Any) -> list[tuple[str, Any]]:
     """A tool by its name; one of Gemini's may declare several functions, and switch on hosted tools by their keys."""
     body = obj(tool)
     declared = objects(either(body, "functionDeclarations"))
-    if declared or not {"name", "type", "function", "custom", "toolSpec"} & body.keys():
+    if declared or not _NAMED & body.keys():
         named = [(string(one.get("name")) or "(unnamed)", one) for one in declared]
         hosted = [(key, value) for key, value in body.items() if key not in _DECLARED]
         return [*named, *hosted] or [("(unnamed)", tool)]
-    parts = [body, obj(body.get("function")), obj(body.get("custom")), obj(body.get("toolSpec"))]
+    parts = [body, *(obj(body.get(key)) for key in ("function", "custom", "toolSpec", "systemTool"))]
     names = [string(part.get("name")) for part in parts] + [string(body.get("type"))]
     return [(next((name for name in names if name), "(unnamed)"), tool)]
 

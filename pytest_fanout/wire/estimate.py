@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from pytest_fanout.wire.bodies import NOT_JSON
+from pytest_fanout.wire.bodies import NOT_JSON, load_json
+from pytest_fanout.wire.eventstream import looks_like_frames
 from pytest_fanout.wire.reading import Payload
 from pytest_fanout.wire.text import clean
 
@@ -25,10 +26,10 @@ _MAX_VALUES: Final = 500_000
 _MAX_DEPTH: Final = 24
 #: Where requests keep their prompt, and where their tools.
 _PROMPT = (
-    *("messages", "input", "inputs", "contents", "prompt", "suffix", "questions"),
-    *("system", "instructions", "systemInstruction", "system_instruction"),
+    *("messages", "input", "inputs", "contents", "prompt", "suffix", "questions", "message", "chat_history"),
+    *("system", "instructions", "systemInstruction", "system_instruction", "preamble"),
 )
-_TOOLS = ("tools", "functions")
+_TOOLS = ("tools", "functions", "toolConfig")
 #: Where answers, and the events of a stream, keep what was generated.
 _GENERATED: Final[dict[str, tuple[str, ...]]] = {
     "openai.chat": ("choices",),
@@ -40,6 +41,8 @@ _GENERATED: Final[dict[str, tuple[str, ...]]] = {
     "mistral.conversations": ("outputs", "content", "arguments"),
     "ollama.chat": ("message",),
     "ollama.generate": ("response", "thinking"),
+    "bedrock.converse": ("output", "delta"),
+    "cohere.chat": ("message", "delta", "text"),
 }
 #: Keys whose value is any JSON, which goes into the prompt as such.
 _JSON = frozenset({"args", "arguments", "input", "parameters", "response", "result"})
@@ -97,6 +100,8 @@ def _parts(document: Any, payload: Payload) -> Iterator[dict[str, Any]]:
         found: Iterable[Any] = (document,)
     elif isinstance(document, list):
         found = document
+    elif looks_like_frames(payload.data):
+        found = (load_json(frame.payload) for frame in payload.frames())
     elif payload.streamed:
         found = (data for _, _, data in payload.events())
     else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_fanout.records import SideCall, ToolCall
 from pytest_fanout.wire.bodies import NOT_JSON, bounded_int, load_json
+from pytest_fanout.wire.eventstream import Frame, parse_frames
 from pytest_fanout.wire.shapes import MAX_COUNT
 from pytest_fanout.wire.sse import parse_sse, split_lines
 
@@ -44,6 +45,7 @@ class Payload:
     data: bytes
     streamed: bool
     content_type: str = ""  # of the response, lower case
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the response, names in lower case
 
     def document(self) -> Any:
         """The body as JSON, or NOT_JSON."""
@@ -72,6 +74,10 @@ class Payload:
             except (ValueError, RecursionError, MemoryError):
                 return found, text[at:].strip() == "]"
             found.append(element)
+
+    def frames(self) -> Iterator[Frame]:
+        """The frames of an AWS event stream, in order."""
+        return parse_frames(self.data)
 
 
 def _load(text: str) -> Any:
@@ -121,6 +127,16 @@ class Reading:
             self.note("bad_usage")
             return None
         return value
+
+    def whole(self, fresh: Any, *parts: Any) -> int | None:
+        """A count and the parts that stand beside it together; None when it or a part that is given is unknown."""
+        whole = self.count(fresh)
+        for given in parts:
+            if given is None or whole is None:
+                continue
+            part = self.count(given)
+            whole = None if part is None else whole + part
+        return whole
 
     def count_server_tool(self, name: str) -> None:
         self.server_tool_calls[name] = self.server_tool_calls.get(name, 0) + 1

@@ -15,6 +15,8 @@ CHAT = "https://api.openai.com/v1/chat/completions"
 RESPONSES = "https://api.openai.com/v1/responses"
 MESSAGES = "https://api.anthropic.com/v1/messages"
 GEMINI = "https://generativelanguage.googleapis.com/v1/models/m:generateContent"
+CONVERSE = "https://bedrock-runtime.us-east-1.amazonaws.com/model/{}/converse"
+COHERE = "https://api.cohere.com/v1/chat"
 SYSTEM = {"role": "system", "content": "You are a planner. Answer with at most three steps, as JSON."}
 USER = {"role": "user", "content": "Refund order 17"}
 
@@ -52,6 +54,13 @@ def test_a_changed_prompt_shows_the_words_that_changed() -> None:
             {"systemInstruction": {"parts": [{"text": "Plan."}]}},
             {"systemInstruction": {"parts": [{"text": "Plan twice."}]}},
             GEMINI,
+        ),
+        ({"system": [{"text": "Plan."}]}, {"system": [{"text": "Plan twice."}]}, CONVERSE.format("m")),
+        ({"preamble": "Plan."}, {"preamble": "Plan twice."}, COHERE),
+        (
+            {"anthropic_version": "b", "system": "Plan."},
+            {"anthropic_version": "b", "system": "Plan twice."},
+            CONVERSE.format("m").replace("converse", "invoke"),
         ),
     ],
 )
@@ -210,6 +219,52 @@ def test_settings_are_told_one_by_one() -> None:
     )
 
 
+def test_converse_keeps_settings_and_tools_in_objects_of_their_own() -> None:
+    """Each setting inside goes by its own name, and tools are named as everywhere."""
+    old = {
+        "messages": [{"role": "user", "content": [{"text": "Refund order 17"}]}],
+        "inferenceConfig": {"maxTokens": 100, "temperature": 0},
+        "toolConfig": {"tools": [{"toolSpec": {"name": "find"}}, {"cachePoint": {"type": "default"}}]},
+    }
+    new = {
+        "messages": [{"role": "user", "content": [{"text": "Refund order 18"}]}],
+        "inferenceConfig": {"maxTokens": 200, "temperature": 0},
+        "toolConfig": {
+            "tools": [{"toolSpec": {"name": "refund"}}, {"systemTool": {"name": "nova_grounding"}}],
+            "toolChoice": {"any": {}},
+        },
+    }
+
+    assert changes(old, new, CONVERSE.format("m")) == (
+        'messages[0] (user): "Refund order 17" -> "Refund order 18"',
+        "tools: added refund, nova_grounding; removed find, cachePoint",
+        "inferenceConfig.maxTokens: 100 -> 200",
+        'toolConfig: (not set) -> {"toolChoice":{"any":{}}}',
+    )
+
+
+def test_coheres_first_version_tells_a_history_and_a_message() -> None:
+    """The new message and the first of the history that differs are quoted."""
+    old = {"message": "Refund 17", "chat_history": [{"role": "USER", "message": "Hi"}]}
+    new = {"message": "Refund 18", "chat_history": [{"role": "USER", "message": "Hello"}]}
+
+    assert changes(old, new, COHERE) == (
+        'chat_history[0] (USER): "Hi" -> "Hello"',
+        'message: "Refund 17" -> "Refund 18"',
+    )
+
+
+def test_a_model_in_the_url_is_told_as_a_model() -> None:
+    """Bedrock, Vertex and Azure name the model in the path, percent-encoded; ARNs are shown as they are meant."""
+    profile = "arn%3Aaws%3Abedrock%3Aus-east-1%3A123456789012%3Ainference-profile%2Feu.claude-x"
+    urls = CONVERSE.format("anthropic.claude-x-v1%3A0"), CONVERSE.format(profile)
+
+    assert describe_changes(urls[1], b"{}", b"{}", urls[0]) == (
+        "model: anthropic.claude-x-v1:0 -> arn:aws:bedrock:us-east-1:123456789012:inference-profile/eu.claude-x",
+    )
+    assert describe_changes(urls[0], b"{}", b"{}", urls[0]) == ()
+
+
 def test_what_no_line_covers_is_still_told() -> None:
     """A mark on a prompt block changes no word of it; the key is named."""
     block = {"type": "text", "text": "Plan."}
@@ -269,7 +324,7 @@ JSON_VALUES = st.recursive(
 )
 CONVERSATIONS = ("messages", "input", "inputs", "contents", "prompt")
 KEYS = st.sampled_from(
-    [*CONVERSATIONS, "model", "system", "instructions", "systemInstruction", "tools", "functions", "t"]
+    [*CONVERSATIONS, "model", "system", "instructions", "systemInstruction", "tools", "functions", "toolConfig", "t"]
 )
 
 

@@ -89,7 +89,8 @@ def test_numbers_that_are_none_are_unknown(api: str) -> None:
     for example in OF_API[api]:
         for number in NUMBERS:
             body = replace_numbers(example.body, number)
-            attempt = read_call("POST", example.url, example.request, 200, example.headers, body)
+            headers = {name: value for name, value in example.headers.items() if name.lower() == "content-type"}
+            attempt = read_call("POST", example.url, example.request, 200, headers, body)
             check(attempt)
             assert attempt is not None
             if number not in (b"0.1e-400",):  # that one is zero
@@ -100,7 +101,7 @@ def replace_numbers(body: bytes, number: bytes) -> bytes:
     """A body with another number behind every colon that has one."""
     out = body.split(b": ")
     for at, part in enumerate(out[1:], 1):
-        digits = len(part) - len(part.lstrip(b"0123456789"))
+        digits = len(part) - len(part.lstrip(b"0123456789."))
         if digits and part[digits : digits + 1] in (b",", b"}"):
             out[at] = number + part[digits:]
     return b": ".join(out)
