@@ -9,33 +9,37 @@ from typing import Any
 _WHOLE = ("BytesPayload", "StringPayload", "JsonPayload", "JsonBytesPayload")
 _MARK = "_pytest_fanout_pieces"
 
-BodyOf = Callable[[Any], Awaitable[bytes]]
+Whole = Callable[[Any], "bytes | None"]
+Made = Callable[[Any], Awaitable[bytes]]
 
 
-def body_reader(module: ModuleType) -> BodyOf:
-    """``await body_of(request)``: the bytes that will be sent, before compression and framing.
+def body_readers(module: ModuleType) -> tuple[Whole, Made]:
+    """``whole(request)`` and ``await made(request)``: the bytes that will be sent, before compression and framing.
 
-    A body that is made while it is sent (a generator, a file, a form with files) is made now, once, and sent in the
-    same pieces afterwards: framing and headers were decided when the request was built, and stay. Where making it
-    fails, sending it fails in the same place as it would have.
+    ``whole`` knows those that are there already, and is None for all others. A body that is made while it is sent (a
+    generator, a file, a form with files) is made now, once, and sent in the same pieces afterwards: framing and headers
+    were decided when the request was built, and stay. Where making it fails, sending it fails in the same place as it
+    would have.
     """
     payloads = module.payload
-    whole = {kind for name in _WHOLE if (kind := getattr(payloads, name, None)) is not None}
+    kinds = {kind for name in _WHOLE if (kind := getattr(payloads, name, None)) is not None}
     collector = _collector(module)
 
-    async def body_of(request: Any) -> bytes:
+    def whole(request: Any) -> bytes | None:
         body = request.body
-        if type(body) in whole:
+        if type(body) in kinds:
             value = body._value
             return value if type(value) is bytes else bytes(value)
-        if not isinstance(body, payloads.Payload):
-            return bytes(body) if isinstance(body, (bytes, bytearray)) else b""
+        return None if isinstance(body, payloads.Payload) else bytes(body)
+
+    async def made(request: Any) -> bytes:
+        body = request.body
         pieces: list[bytes] | None = vars(body).get(_MARK)
         if pieces is None:
             pieces = await _make(body, request, collector())
         return b"".join(pieces)
 
-    return body_of
+    return whole, made
 
 
 async def _make(body: Any, request: Any, collector: Any) -> list[bytes]:

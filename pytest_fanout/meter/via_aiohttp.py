@@ -9,7 +9,6 @@ cassettes replace ``ClientSession._request`` far above; what they answer is book
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from pytest_fanout.meter import aiohttp_mocks
-from pytest_fanout.meter.aiohttp_bodies import body_reader
+from pytest_fanout.meter.aiohttp_bodies import body_readers
 from pytest_fanout.meter.aiohttp_mocks import MOCKED
 from pytest_fanout.meter.aiohttp_probe import HOST, Probe, send_probes
 from pytest_fanout.meter.aiohttp_replies import player
@@ -103,7 +102,7 @@ class _Hooks:
         self.module = module
         self.seam = seam
         self.tee = Tee(module)
-        self.body_of = body_reader(module)
+        self.whole, self.made = body_readers(module)
         self.play = player(module)
 
     def points(self) -> tuple[tuple[Any, str, Any], ...]:
@@ -129,7 +128,8 @@ class _Hooks:
             mocked = MOCKED.get()
             if mocked is not None and (given := mocked.seen()) is not None:
                 return _on(await self.play(connector, request, given), _PASSED)
-            hop, outer, playback = await self._book(request)
+            body = self.whole(request)
+            hop, outer, playback = self._book(request, await self.made(request) if body is None else body)
             token = INSIDE.set(outer) if outer is not None else None
             try:
                 if playback is not None:
@@ -146,11 +146,10 @@ class _Hooks:
         setattr(connect, _MARK, True)
         return connect
 
-    async def _book(self, request: Any) -> tuple[Flight | Sent | _Passed, Outer | None, Playback | None]:
+    def _book(self, request: Any, body: bytes) -> tuple[Flight | Sent | _Passed, Outer | None, Playback | None]:
         """What this hop is, below which request its connection is made, and what answers it instead of a network."""
         seam = self.seam
         method, url = request.method, str(request.url)
-        body = await self.body_of(request)
         layer = _LAYER
         if method == "GET" and request.headers.get("Upgrade", "").lower() == "websocket":
             layer, url = "websockets", _scheme(url, "ws")
@@ -193,7 +192,8 @@ class _Hooks:
     async def _late(self, request: Any, connection: Any) -> Any:
         """A connector of the user's own has not asked ours: it is booked now, still before anything is sent."""
         hop: Any
-        hop, _, playback = await self._book(request)
+        body = self.whole(request)
+        hop, _, playback = self._book(request, await self.made(request) if body is None else body)
         if playback is not None:
             hop = await self.play(connection._connector, request, playback)
             hop.protocol.set_response_params()
@@ -287,8 +287,10 @@ def _failed(hop: Any, error: str) -> None:
 
 
 def _leave(variable: ContextVar[Any], token: Token[Any]) -> None:
-    with contextlib.suppress(ValueError):  # a coroutine that is thrown away with its loop ends in another context
-        variable.reset(token)
+    try:
+        return variable.reset(token)
+    except ValueError:  # a coroutine that is thrown away with its loop ends in another context
+        return None
 
 
 def _scheme(url: str, scheme: str) -> str:
@@ -307,7 +309,5 @@ def _as_the_agent_knows_it(tell: Any, url: Any, headers: Any) -> Any:
 
 
 def raw_headers(request: Any) -> RawHeaders:
-    return [
-        (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
-        for name, value in request.headers.items()
-    ]
+    """The headers of a request as they go out."""
+    return [(name.encode(), value.encode()) for name, value in request.headers.items()]

@@ -128,7 +128,7 @@ async def by_chunk(answer: aiohttp.ClientResponse) -> Any:
     messages, begun = [], b""
     async for data, is_end in answer.content.iter_chunks():
         begun += data
-        if is_end:
+        if is_end and begun:  # whether an empty one comes last is a matter of time
             messages.append(begun)
             begun = b""
     return messages
