@@ -36,6 +36,7 @@ _CHILDREN = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec", "os.syst
 _HARMLESS = frozenset({"uname"})  # what `platform` runs to name the system, for the headers of the SDKs
 _GATEWAY = "FANOUT_GATEWAY"  # in the environment of children that the gateway counts
 _NAME_SERVICE = 53
+_WATCHED = frozenset({"websockets.sync.client"})
 _PROXY_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080, "socks4": 1080}
 _MEND = (
     "call models through a client that is counted: httpx, httpx2, aiohttp, urllib3 (requests, botocore),"
@@ -175,6 +176,8 @@ class Tripwire:
             if self._is_model(peer) and self._seam.is_left_over():
                 self._seam.tell_left_over(peer.name)
                 raise ConnectionRefusedError(f"pytest-fanout: the run has ended ({peer.name})")
+        elif outer is None and _is_watched() and not (self._is_replay() and self._is_model(peer)):
+            return
         elif self._is_model(peer):
             self._bypass(f"the model server {peer.name}", peer.name)
         elif peer.port in self._names:
@@ -195,12 +198,15 @@ class Tripwire:
         self._notice("unhooked-peer", peer, f"{caller} connected to {peer.name} outside every counting hook")
 
     def _bypass(self, what: str, name: str) -> None:
-        place = self._ledger.place()
-        replay = self._seam.mode == "replay" or (place is not None and place.scope.source is not None)
+        replay = self._is_replay()
         did = "was stopped connecting" if replay else "connected"
         self._tell("unhooked-model-traffic", _bypass_text(_caller(), did, what), "invalid")
         if replay:
             raise ConnectionRefusedError(f"pytest-fanout: replay goes to no model server ({name})")
+
+    def _is_replay(self) -> bool:
+        place = self._ledger.place()
+        return self._seam.mode == "replay" or (place is not None and place.scope.source is not None)
 
     def blind(self, name: str, *, is_new: bool = True) -> None:
         """A library is there whose connections nobody here sees."""
@@ -304,6 +310,17 @@ def _peer(sock: Any, address: Any) -> Peer | None:
     elif sock.family == _UNIX and isinstance(address, str | bytes) and address:
         return Peer(os.fsdecode(address), -1)
     return None
+
+
+def _is_watched() -> bool:
+    """Whether a library opens this connection whose hook lies above: a function of it that was bound before the hooks
+    were set cannot be told apart otherwise."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _WATCHED:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _is_proxy(peer: Peer) -> bool:

@@ -3,7 +3,7 @@
 Messages are seen at ``ClientProtocol``, the part of the library that all its forms share and that does no I/O: what
 passes there is what goes over the wire. The handshake is seen there too, which is where the real keys come in. Around
 it, the methods that open the connection are hooked, so that nothing is opened where nothing may go out, and the
-tripwire knows whose connection it is. Sockets to other than model servers are left alone.
+tripwire knows whose connection it is. Sockets to other than model servers are listed, and left alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +30,8 @@ MODULES: tuple[str, ...] = (
 LAYER = "websockets"
 _MARK = "_pytest_fanout_hook"
 _STATE = "_pytest_fanout_socket"
+#: The handshake that a connection is being opened for in this context.
+_KNOCKED: ContextVar[Flight | None] = ContextVar("pytest_fanout_knocked", default=None)
 #: Module -> what opens a connection there, newest version of the library first.
 _OPENERS = {
     "websockets.sync.client": (("reconnect", "open_connection"), ("", "connect")),
@@ -126,9 +129,10 @@ def _sync_opener(seam: Seam, original: Any) -> Any:
         if seam.probe is not None:
             seam.probe.append(LAYER)
         url, headers = _asked_for(args, named)
-        if not seam.active or seam.probe is not None or not seam.is_model("GET", url):
+        if not seam.active or seam.probe is not None:
             return original(*args, **named)
-        _knock(seam, url, headers)
+        if seam.is_model("GET", url):
+            _knock(seam, url, headers)
         token = INSIDE.set(seam.outer("GET", url, b""))
         try:
             return original(*args, **named)
@@ -144,9 +148,10 @@ def _async_opener(seam: Seam, original: Any) -> Any:
         if seam.probe is not None:
             seam.probe.append(LAYER)
         url, headers = _asked_for(args, named)
-        if not seam.active or seam.probe is not None or not seam.is_model("GET", url):
+        if not seam.active or seam.probe is not None:
             return await original(*args, **named)
-        _knock(seam, url, headers)
+        if seam.is_model("GET", url):
+            _knock(seam, url, headers)
         token = INSIDE.set(seam.outer("GET", url, b""))
         try:
             return await original(*args, **named)
@@ -161,11 +166,12 @@ def _asked_for(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, Any]:
     first = args[0] if args else named.get("uri", "")
     if isinstance(first, str):
         return first, named.get("additional_headers")
-    return str(getattr(first, "uri", "")), getattr(first, "additional_headers", None)
+    older = getattr(first, "handshake_args", (None,))[0]  # where they were until version 13
+    return str(getattr(first, "uri", "")), getattr(first, "additional_headers", older)
 
 
 def _knock(seam: Seam, url: str, headers: Any) -> None:
-    """Whether the handshake may go out is asked before anything is opened; it is booked when it is sent.
+    """Book the handshake before anything is opened for it; when it is sent, it is found again in this context.
 
     Raises:
         InvalidStatus: it may not.
@@ -176,10 +182,8 @@ def _knock(seam: Seam, url: str, headers: Any) -> None:
     from websockets.http11 import Response
 
     flight = seam.begin(LAYER, "GET", url, _raw(Headers(headers or {}).raw_items()), b"")
-    if flight is None:
-        return
-    if flight.reply is None:
-        flight.kept = False
+    _KNOCKED.set(flight)
+    if flight is None or flight.reply is None:
         return
     status, body = flight.reply.status or 400, flight.reply.body
     raise InvalidStatus(Response(status, "Refused", Headers([("Content-Length", str(len(body)))]), body))
@@ -251,6 +255,8 @@ def _socket_of(protocol: Any, seam: Seam, headers: RawHeaders | None = None) -> 
     port = "" if uri.port == (443 if uri.secure else 80) else f":{uri.port}"
     url = f"{'wss' if uri.secure else 'ws'}://{host}{port}{uri.resource_name}"
     if not seam.is_model("GET", url):
+        if headers is not None:
+            seam.meet("a WebSocket was opened", "GET", url)
         return None
     state = _Socket(seam, url, headers or [])
     setattr(protocol, _STATE, state)
@@ -266,9 +272,15 @@ def _handshake(seam: Seam, original: Any) -> Any:
             return original(protocol, request)
         headers = _raw(request.headers.raw_items())
         state = _socket_of(protocol, seam, headers)
-        flight = seam.begin(LAYER, "GET", state.url, headers, b"") if state is not None else None
-        if state is None or flight is None:
+        if state is None:
             return original(protocol, request)
+        flight = _KNOCKED.get()
+        _KNOCKED.set(None)
+        if flight is None or flight.url != state.url:  # the opener was bound before the hooks
+            flight = seam.begin(LAYER, "GET", state.url, headers, b"")
+        if flight is None:
+            return original(protocol, request)
+        flight.headers = headers
         if flight.reply is not None:
             # The library's own code makes its error of it, as if the server had answered so.
             body = flight.reply.body
@@ -276,20 +288,21 @@ def _handshake(seam: Seam, original: Any) -> Any:
             return protocol.receive_data(head.encode() + body)
         state.handshake = flight
         flight.kept = state.channel is None  # of a channel that is read, the calls on it are kept
-        return original(protocol, _outgoing(flight, request))
+        return original(protocol, _outgoing(seam, flight, request))
 
     return _marked(send_request)
 
 
-def _outgoing(flight: Flight, request: Any) -> Any:
+def _outgoing(seam: Seam, flight: Flight, request: Any) -> Any:
     """A twin of the handshake with the real keys, which the agent never sees."""
-    if flight.opened is None:
+    opened = seam.keys.open_request(flight.headers, flight.url) if seam.keys.is_sealed else None
+    if opened is None:
         return request
     from websockets.datastructures import Headers
 
-    url = urlsplit(flight.opened.url)
-    path = request.path if flight.opened.url == flight.url else f"{url.path}?{url.query}"
-    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in flight.opened.headers]
+    url = urlsplit(opened[1])
+    path = request.path if opened[1] == flight.url else f"{url.path}?{url.query}"
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in opened[0]]
     return type(request)(path, Headers(pairs))
 
 

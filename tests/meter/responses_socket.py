@@ -48,6 +48,7 @@ class ResponsesSocket:
         self.script = script
         self.key = key  # the one that is let in; None: everybody
         self.handshakes: list[dict[str, str]] = []  # headers, names in lower case
+        self.paths: list[str] = []
         self.got: list[dict[str, Any]] = []
         self._server: Server = serve(self._talk, "127.0.0.1", 0, process_request=self._greet)
         self.port = self._server.socket.getsockname()[1]
@@ -67,6 +68,7 @@ class ResponsesSocket:
         self._thread.join()
 
     def _greet(self, connection: ServerConnection, request: Request) -> Response | None:
+        self.paths.append(request.path)
         self.handshakes.append({name.lower(): value for name, value in request.headers.raw_items()})
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
             return connection.respond(401, "wrong key\n")

@@ -457,6 +457,35 @@ def test_vertex_by_grpc() -> None:
     assert result.slugs == []
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
+def test_streams_side_by_side(is_async: bool, server: RpcServer) -> None:
+    """Streams of one method object that run at once keep their messages apart."""
+
+    def agent() -> None:
+        with grpc.insecure_channel(server.target) as channel:
+            ask = channel.unary_stream(MANY, **CODED)
+            streams = [ask(PLAIN) for _ in range(3)]
+            for _ in range(2):
+                for stream in streams:
+                    next(stream)
+            assert [list(stream) for stream in streams] == [[], [], []]
+
+    async def agent_async() -> None:
+        async with grpc.aio.insecure_channel(server.target) as channel:
+            ask = channel.unary_stream(MANY, **CODED)
+            streams = [ask(PLAIN) for _ in range(3)]
+            for _ in range(3):
+                for stream in streams:
+                    await stream.read()
+
+    with metering() as meter:
+        result = run_task(meter, agent_async if is_async else agent)
+
+    assert (result.error, result.fanout) == (None, 3)
+    assert [len(exchange.answer.chunks) for exchange in result.trace.exchanges] == [2, 2, 2]
+    assert [call.last.total_tokens for call in result.measured.calls] == [7, 7, 7]
+
+
 def test_messages_that_are_no_protobuf(server: RpcServer) -> None:
     """Bytes without a message class are counted; what they say is not known, which is said."""
 

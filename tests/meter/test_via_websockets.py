@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -379,6 +381,19 @@ def test_handshake_that_is_refused_at_the_protocol(monkeypatch: pytest.MonkeyPat
     assert (result.error.response.status_code, result.slugs, server.handshakes) == (400, ["stack-not-replayed"], [])
 
 
+def test_opener_that_was_bound_before(monkeypatch: pytest.MonkeyPatch, server: ResponsesSocket) -> None:
+    """Live, such an opener is no bypass: what passes its socket is seen all the same, and counted."""
+    ((owner, name, _),) = via_websockets._points(sys.modules["websockets.sync.client"])
+    before = getattr(owner, name)
+
+    with metering(hosts=[f"127.0.0.1:{server.port}"]) as meter, monkeypatch.context() as patch:
+        patch.setattr(owner, name, before)
+        result = run_task(meter, lambda: two_turns(server.url))
+
+    assert (result.error, result.fanout, result.trace.problems) == (None, 2, ())
+    assert server.handshakes[0]["authorization"] == "Bearer sk-real"
+
+
 def test_other_sockets(server: ResponsesSocket) -> None:
     """A socket of a tool is left alone and listed; one at a model host that is no Responses socket is unclassified."""
 
@@ -393,7 +408,9 @@ def test_other_sockets(server: ResponsesSocket) -> None:
         hosted = run_task(meter, lambda: agent("/v1/realtime"))
         sorted_by_rules = measure_trial(hosted.trace.exchanges, 1, (), (f"127.0.0.1:{server.port}",))
 
-    assert ([p.slug for p in tool.trace.problems], tool.trace.exchanges) == (["unhooked-peer"], ())
+    text = f"a WebSocket was opened at 127.0.0.1:{server.port}, which is not recorded"
+    assert [(p.slug, p.text, p.verdict) for p in tool.trace.problems] == [("unhooked-peer", text, "notice")]
+    assert (tool.error, tool.trace.exchanges) == (None, ())
     assert (hosted.trace.problems, sorted_by_rules.unclassified) == ((), 1)
     assert [problem.slug for problem in sorted_by_rules.problems] == ["unclassified-request"]
 
@@ -421,6 +438,42 @@ def test_socket_of_a_fixture(server: ResponsesSocket) -> None:
 
     assert [result.fanout for result in results] == [1, 1]
     assert [problem.slug for result in results for problem in result.trace.problems] == []
+
+
+def test_late_socket(server: ResponsesSocket) -> None:
+    """A socket that a finished task opens is late once, and so is each response that it asks for."""
+    go = threading.Event()
+
+    def later() -> None:
+        assert go.wait(30)
+        with threaded.connect(f"ws://127.0.0.1:{server.port}/v1/responses") as socket:
+            ask(socket)
+            read_to_end(socket)
+
+    thread = threading.Thread(target=later)
+    with metering() as meter:
+        run_task(meter, thread.start)
+        go.set()
+        thread.join()
+        facts = meter.finish()
+
+    assert (facts.late, len(server.creates), [problem.slug for problem in facts.problems]) == (2, 1, ["late-call"] * 2)
+
+
+def test_key_in_the_query(server: ResponsesSocket) -> None:
+    """A key that travels in the URL of a handshake is swapped there as well."""
+    seen: list[str] = []
+
+    def agent() -> None:
+        url = f"ws://127.0.0.1:{server.port}/v1/responses?key={os.environ['OPENAI_API_KEY']}"
+        with threaded.connect(url) as socket:
+            seen.append(socket.request.path)
+
+    with metering() as meter:
+        run_task(meter, agent)
+
+    assert seen[0].startswith("/v1/responses?key=fanout-sealed-OPENAI_API_KEY-")
+    assert server.paths == ["/v1/responses?key=sk-real"]
 
 
 def test_server_that_starts_by_itself_beyond_the_cap() -> None:

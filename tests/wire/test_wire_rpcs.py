@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_fanout.records import Attempt, ToolCall
 from pytest_fanout.wire import classify, is_readable, is_unclassified, read_call
@@ -201,6 +203,36 @@ def test_sampling_and_compaction() -> None:
 
     assert (sampled.kind, sampled.status, tokens(sampled)) == ("generate", "ok", (3, 0, 1, 0))
     assert (packed.kind, packed.status, tokens(packed)) == ("compact", "ok", (50, 0, 5, 0))
+
+
+CREATE = b'{"type": "response.create", "model": "m", "instructions": "Be kind.", "input": "hi"}'
+EVENTS = b"""{"type": "response.created", "response": {"id": "r", "status": "in_progress"}}
+{"type": "response.output_text.delta", "delta": "ok"}
+{"type": "response.completed", "response": {"status": "completed", "usage": {"input_tokens": 5, "output_tokens": 2}}}
+"""
+
+
+def test_response_on_a_channel() -> None:
+    """Of a channel one response is read: the message that asked for it, and those that answered, one a line."""
+    url = "wss://api.openai.com/v1/responses"
+    attempt = read_call("WS", url, CREATE, 200, LINES, EVENTS)
+
+    assert attempt is not None
+    assert (attempt.api, attempt.kind, attempt.status) == ("openai.responses", "generate", "ok")
+    assert (tokens(attempt)[0], tokens(attempt)[2], attempt.stream) == (5, 2, True)
+    assert attempt.site is not None
+    assert attempt.site.label == "Be kind."
+    assert read_call("WS", url, b"", 101, (), b"") is None  # a channel, and nothing is known of it
+    assert read_call("GET", url, b"", 101, (), b"") is None
+    assert read_call("WS", "wss://api.openai.com/v1/realtime", CREATE, 200, LINES, EVENTS) is None
+
+
+@given(st.sampled_from([("WS", "wss://h/v1/responses"), ("GRPC", URL)]), st.binary(), st.integers(0, 600), st.binary())
+def test_any_bytes(way: tuple[str, str], request: bytes, status: int, body: bytes) -> None:
+    """Whatever arrives, the reading ends with a record or with None."""
+    for headers in (ONE, LINES, ()):
+        attempt = read_call(*way, request, status, headers, body)
+        assert attempt is None or "codec_error" not in attempt.notes
 
 
 def test_readable() -> None:
