@@ -45,12 +45,13 @@ _GENERATED: Final[dict[str, tuple[str, ...]]] = {
     "cohere.chat": ("message", "delta", "text"),
 }
 #: Keys whose value is any JSON, which goes into the prompt as such.
-_JSON = frozenset({"args", "arguments", "input", "parameters", "response", "result"})
+_JSON = frozenset({"args", "arguments", "input", "json", "parameters", "response", "result"})
 #: Keys beside the text: marks, ids, media, and what is said about an answer rather than in it.
 _BESIDE = frozenset(
     {
         *("id", "index", "type", "role", "object", "status", "model", "cache_control", "obfuscation"),
-        *("call_id", "tool_call_id", "tool_use_id", "finish_reason", "finishReason", "stop_reason", "logprobs"),
+        *("call_id", "tool_call_id", "tool_use_id", "toolUseId", "citations", "bytes", "redactedContent"),
+        *("finish_reason", "finishReason", "stop_reason", "logprobs"),
         *("signature", "thoughtSignature", "thought_signature", "encrypted_content", "continuationToken"),
         *("annotations", "citationMetadata", "groundingMetadata", "safetyRatings", "urlContextMetadata"),
         *("data", "inlineData", "inline_data", "fileData", "file_data", "source", "file", "image", "images"),

@@ -69,7 +69,7 @@ def test_a_coding_said_twice_or_not_done_does_no_harm(example: Example, coding: 
     assert read(example, example.body, said) == read(example, example.body)
 
 
-@by_id
+@pytest.mark.parametrize("example", SOME[::3], ids=[example.id for example in SOME[::3]])
 @pytest.mark.parametrize("said", ["gzip", "deflate", "br", "zstd", "compress", ""])
 @pytest.mark.parametrize("done", sorted(PACKERS))
 def test_a_wrong_label_is_never_a_wrong_number(example: Example, said: str, done: str) -> None:
@@ -182,12 +182,9 @@ answer = (b'{"choices":[{"index":0,"message":{"content":"' + fill(b"lorem ipsum 
 cases = [
     (CHAT, answer, ("ok", "final", 7)),
     (CHAT, b"data: " + answer + b"\\n\\ndata: [DONE]\\n\\n", ("ok", "final", 7)),
-    (CHAT, b"data: x" + fill(b"\\n"), ("incomplete", "missing", None)),
     (CHAT, b"data: x" + fill(b"\\r"), ("incomplete", "missing", None)),
     (CHAT, b"[" + fill(b"[],") + b"0]", ("incomplete", "missing", None)),
-    (CHAT, b"[" + fill(b'"ab",') + b"0]", ("incomplete", "missing", None)),
     (CHAT, fill(b"["), ("incomplete", "missing", None)),
-    (CONVERSE, fill(b"\\0"), ("incomplete", "missing", None)),
     (CONVERSE, b"\\x7f\\xff\\xff\\xff" + fill(b"\\0"), ("incomplete", "missing", None)),
 ]
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (1024 if sys.platform != "darwin" else 2**20)

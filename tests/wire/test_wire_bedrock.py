@@ -71,6 +71,14 @@ def test_what_a_converse_request_asks() -> None:
     assert attempt.provider == "bedrock"
 
 
+def test_the_path_says_whether_a_stream_was_asked_for() -> None:
+    """Also of a request that was refused with a plain body."""
+    for path, stream in [("converse", False), ("converse-stream", True), ("invoke-with-response-stream", True)]:
+        attempt = read_call("POST", f"{HOST}/model/m/{path}", b"{}", 429, {}, b'{"message":"m"}')
+
+        assert facts(attempt, "stream") == {"stream": stream}
+
+
 def test_a_system_message_is_a_prompt_as_well() -> None:
     """Converse takes the prompt among the messages too."""
     attempt = ask(CONVERSE, {"messages": [{"role": "system", "content": [{"text": "You plan."}]}]})

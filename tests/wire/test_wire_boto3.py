@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import anthropic
 import boto3
+import httpx2
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
@@ -167,6 +169,35 @@ def test_boto3_hands_on_the_body_that_we_read(bedrock: Bedrock, example: Example
 
     assert attempt.status == "ok"
     assert "amazon-bedrock-invocationMetrics" in events[-1]
+
+
+@pytest.mark.parametrize("name", ["BI1", "BI2"])
+def test_anthropics_client_for_bedrock_hears_what_we_read(name: str) -> None:
+    """Anthropic's own client speaks Invoke, over httpx2 and without boto3's parser; its usage is ours."""
+    example = EXAMPLES[name]
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=example.headers, content=example.body))
+    client = anthropic.AnthropicBedrock(
+        aws_region="us-east-1",
+        aws_access_key="none",
+        aws_secret_key="none",
+        http_client=httpx2.Client(transport=transport),
+    )
+    is_streamed = name == "BI2"
+    model = "anthropic.claude-x-v1:0"
+    asked: Any = {"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    if is_streamed:
+        usage: dict[str, int] = {}
+        for event in client.messages.create(**asked, stream=True):
+            told = getattr(getattr(event, "message", event), "usage", None)
+            usage |= {key: value for key, value in (told.to_dict() if told else {}).items() if value is not None}
+    else:
+        usage = client.messages.create(**asked).usage.to_dict()
+    attempt = read_call("POST", example.url, b"{}", 200, example.headers, example.body)
+
+    parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    assert attempt is not None
+    assert attempt.input_tokens == sum(usage[part] for part in parts)
+    assert attempt.output_tokens == usage["output_tokens"]
 
 
 def test_boto3_stops_where_a_checksum_does_not_hold(bedrock: Bedrock) -> None:

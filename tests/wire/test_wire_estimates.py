@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aws_frames import CONTENT_TYPE, frames
 from wire_examples import JSON, LINES, SSE, facts, render
 
 from pytest_fanout.records import Attempt
@@ -21,6 +22,7 @@ MESSAGES = "https://api.anthropic.com/v1/messages"
 GEMINI = "https://generativelanguage.googleapis.com/v1beta/models/gemini-x:generateContent"
 INTERACTIONS = "https://generativelanguage.googleapis.com/v1beta/interactions"
 OLLAMA = "http://localhost:11434/api/"
+BEDROCK = "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/"
 MISTRAL = "https://api.mistral.ai/v1/"
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "12345"}]}
 
@@ -155,6 +157,38 @@ TOOL_TEXT = '[{"function":{"name":"f","parameters":{"a":2,"b":1}},"type":"functi
             b'{"message": {"role": "assistant", "content": "3"}, "done": true, "done_reason": "stop"}\n',
             (2, 3),
             id="ollama",
+        ),
+        pytest.param(
+            BEDROCK + "converse",
+            {"system": [{"text": "12"}, {"cachePoint": {"type": "default"}}], "toolConfig": {"a": "b"},
+             "messages": [{"role": "user", "content": [{"text": "123"}, {"image": {"source": {"bytes": "zz"}}}]},
+                          {"content": [{"toolResult": {"toolUseId": "t", "content": [{"json": {"a": 1}}]}}]}]},
+            JSON,
+            {"stopReason": "tool_use", "output": {"message": {"content": [
+                {"text": "12"}, {"toolUse": {"toolUseId": "t", "name": "f", "input": {}}}]}}},
+            (2 + 3 + 7 + 9, 2 + 1 + 2),
+            id="converse",
+        ),
+        pytest.param(
+            BEDROCK + "converse-stream",
+            {"messages": [{"role": "user", "content": [{"text": "12"}]}]},
+            CONTENT_TYPE,
+            frames([["messageStart", {"role": "assistant"}],
+                    ["contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "12"}}],
+                    ["contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "3"}}],
+                    ["messageStop", {"stopReason": "end_turn"}]]),
+            (2, 3),
+            id="converse, left at messageStop",
+        ),
+        pytest.param(
+            "https://api.cohere.com/v2/chat",
+            {"messages": [{"role": "user", "content": "12"}]},
+            SSE,
+            render([[{"type": "message-start", "id": "zz", "delta": {"message": {"role": "assistant", "content": []}}}],
+                    [{"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "12"}}}}],
+                    [{"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "3"}}}}]]),
+            (2, 3),
+            id="cohere, cut",
         ),
         pytest.param(
             MISTRAL + "conversations",

@@ -86,7 +86,7 @@ def test_every_cut_is_noticed(example: Example) -> None:
     whole = read_call("POST", example.url, example.request, 200, example.headers, example.body)
     assert whole is not None
     body = example.body.rstrip()
-    for end in range(len(body)):
+    for end in range(0, len(body), 1 if example in TEXTS else 5):
         cut = read_call("POST", example.url, example.request, 200, example.headers, body[:end])
 
         assert cut is not None

@@ -122,3 +122,16 @@ def test_a_text_that_speaks_of_usage_is_no_usage() -> None:
 
     assert quick_cost("openai.chat", example.body) == Cost(13, 0)
     assert check_agreement(example, example.body)
+
+
+def test_what_fuzzing_found_in_the_quick_look() -> None:
+    """An end mark before the end, and a usage that was told in parts: both are left to the full reading."""
+    example = EXAMPLES["OC2"]
+    early = b"data: [DONE]\n\n" + example.body
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+    parts = [{**usage, "completion_tokens_details": {"reasoning_tokens": 30}}, usage]
+    chunks = [[{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": part}] for part in parts]
+
+    for body in (early, render([*chunks, ["[DONE]"]])):
+        assert quick_cost("openai.chat", body) is None
+        assert check_agreement(example, body) is False
