@@ -75,17 +75,26 @@ def compare(name: str, call: Callable[[], float], pairs: int, calls: int) -> Non
           f" (95 %: {low:+.0f} to {high:+.0f}; {pairs} pairs of {calls} calls)", flush=True)  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--calls", type=int, default=20)
-    options = parser.parse_args()
+@contextmanager
+def answering() -> Iterator[str]:
+    """The base URL of a model server in another process."""
     command = [sys.executable, str(Path(__file__).with_name("answering.py"))]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     assert server.stdin is not None
     try:
-        base_url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
+    finally:
+        server.stdin.close()
+        server.wait(timeout=10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--calls", type=int, default=20)
+    options = parser.parse_args()
+    with answering() as base_url:
         client = openai.OpenAI(api_key="bench", base_url=base_url, max_retries=0)
 
         def plain(context: int) -> Callable[[], float]:
@@ -112,9 +121,6 @@ def main() -> None:
         compare("CPU of a call, 1 KB of context", plain(1_000), options.pairs, options.calls)
         compare("CPU of a call, 40 KB of context", plain(40_000), options.pairs, options.calls)
         compare("wait for the first streamed chunk", first_chunk, options.pairs, options.calls)
-    finally:
-        server.stdin.close()
-        server.wait(timeout=10)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
+from pytest_fanout.wire.thinning import can_thin, thin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pytest_fanout.wire.quick import Cost
 
 RawHeaders = list[tuple[bytes, bytes]]
+#: Bytes of a stream that are held before the events which hold nothing but text are left out, where that is allowed.
+_HOLD = 1 << 16
 _CODING = frozenset({b"content-type", b"content-encoding"})
 
 
@@ -45,6 +48,7 @@ class Flight:
         "error",
         "failed",
         "headers",
+        "hold",
         "holds",
         "kept",
         "keys",
@@ -60,6 +64,7 @@ class Flight:
         "role",
         "scope",
         "seq",
+        "size",
         "started_ns",
         "status",
         "url",
@@ -100,6 +105,8 @@ class Flight:
         self.response_headers: RawHeaders = []
         self.chunks: list[bytes] = []
         self.chunk_ns: list[int] = []
+        self.hold: int | None = None  # how many bytes of an answer to hold whole; None: all of it
+        self.size = 0
         self.outcome: str | None = None
         self.error: str | None = None
         self.seq = scope.number() if scope is not None else 0
@@ -116,6 +123,24 @@ class Flight:
     def chunk(self, data: bytes) -> None:
         self.chunk_ns.append(time.perf_counter_ns())
         self.chunks.append(data)
+        if self.hold is not None:
+            self.size += len(data)
+            if self.size > self.hold:
+                self._thin()
+
+    def keep_little(self) -> None:
+        """The answer is read and never stored: of a long stream, text need not be held."""
+        self.hold = _HOLD
+
+    def _thin(self) -> None:
+        api = self.reader.api_of(self.method, self.url)
+        if not can_thin(api) or any(name.lower() == b"content-encoding" for name, _ in self.response_headers):
+            self.hold = None
+            return
+        kept, rest = thin(api, b"".join(self.chunks))
+        self.chunks, self.chunk_ns = [kept, rest], [self.chunk_ns[0], self.chunk_ns[-1]]
+        self.size = len(kept) + len(rest)
+        self.hold = max(_HOLD, 2 * self.size)  # so that the work stays in proportion to the stream
 
     def end(self, outcome: str, error: str | None = None) -> None:
         """The exchange is over; only the first end counts."""
@@ -162,8 +187,9 @@ class Flight:
         """The cost of a plain answer, without all that only the final record needs."""
         if self.status != 200 or self.role != "model" or self.replayed is not None:
             return None
-        if any(name.lower() == b"content-encoding" for name, _ in self.response_headers):
-            return None
+        for name, _ in self.response_headers:
+            if len(name) == 16 and name.lower() == b"content-encoding":
+                return None
         chunks = self.chunks
         return self.reader.quick_cost(self.method, self.url, chunks[0] if len(chunks) == 1 else b"".join(chunks))
 

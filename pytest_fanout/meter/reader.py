@@ -26,6 +26,11 @@ class Reader:
     def classify(self, method: str, url: str) -> Endpoint:
         return self._find(method, url)[0]
 
+    def api_of(self, method: str, url: str) -> str | None:
+        """The API whose built-in codec reads this endpoint; None where there is none, or one of the user's own does."""
+        endpoint, codec = self._find(method, url)
+        return endpoint.api if codec is None else None
+
     def is_readable(self, method: str, url: str) -> bool:
         """Whether some codec reads the answers of this endpoint."""
         endpoint, codec = self._find(method, url)

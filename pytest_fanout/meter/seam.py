@@ -126,8 +126,11 @@ class Seam:
             return self._from_source(scope, flight)
         return self._live(flight, target)
 
-    def sending(self, method: str, url: str) -> Sent | None:
+    def sending(self, method: str, raw_path: bytes) -> Sent | None:
         """A network transport is about to send. A transport of the user's above it may send one request many times.
+
+        Args:
+            raw_path: path and query, as they go over the network.
 
         Returns:
             Where to note the answer; None when it is not a model call that a hook has booked.
@@ -135,7 +138,7 @@ class Seam:
         outer = outer_request()
         if not self.active or outer is None or not outer.counted:
             return None
-        if method != outer.method or path_of(url) != outer.path:
+        if method != outer.method or raw_path.partition(b"?")[0] != outer.path.encode():
             return None
         if outer.sent:
             owner = place.scope if (place := self.ledger.place()) is not None else self
@@ -193,6 +196,8 @@ class Seam:
             text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
             (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
             return self._refused(flight, 401, "missing-key", text)
+        if self.mode == "live":
+            flight.keep_little()
         if scope is not None and flight.counted:
             with scope.lock:
                 scope.spent_calls += 1

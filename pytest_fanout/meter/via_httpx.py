@@ -190,7 +190,7 @@ def _sync_transport(module: ModuleType, seam: Seam, original: Any) -> Any:
 
     @functools.wraps(original)
     def handle_request(transport: Any, request: Any) -> Any:
-        sent = seam.sending(request.method, str(request.url))
+        sent = seam.sending(request.method, request.url.raw_path)
         if sent is None:
             return original(transport, request)
         try:
@@ -210,7 +210,7 @@ def _async_transport(module: ModuleType, seam: Seam, original: Any) -> Any:
 
     @functools.wraps(original)
     async def handle_async_request(transport: Any, request: Any) -> Any:
-        sent = seam.sending(request.method, str(request.url))
+        sent = seam.sending(request.method, request.url.raw_path)
         if sent is None:
             return await original(transport, request)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from json.scanner import make_scanner
 from typing import Any, NamedTuple
 
 
@@ -18,6 +19,7 @@ class Cost(NamedTuple):
     tool_calls: int
 
 
+_scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # typeshed takes a scanner for its own settings
 #: Output items of the Responses API that are neither tool calls nor anything to look at twice.
 _PLAIN_ITEMS = frozenset({"message", "reasoning"})
 _TOOL_ITEMS = frozenset({"function_call", "custom_tool_call"})
@@ -30,14 +32,23 @@ def quick_cost(api: str | None, body: bytes) -> Cost | None:
         return None
     try:
         return reader(body)
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError, StopIteration):
         return None
+
+
+def _load(body: bytes) -> Any:
+    """One JSON document; half the time of ``json.loads``, which asks for the encoding and for blanks first."""
+    text = body.decode("utf-8")
+    document, end = _scan(text, 0)
+    if end != len(text) and text[end:].strip():
+        raise ValueError("more than one document")
+    return document
 
 
 def _chat(body: bytes) -> Cost | None:
     if body[:1] != b"{":
         return _chat_stream(body)
-    document = json.loads(body)
+    document = _load(body)
     if "error" in document:
         return None
     tools = 0
@@ -87,7 +98,7 @@ def _responses(body: bytes) -> Cost | None:
             return None
         document = event["response"]
     else:
-        document = json.loads(body)
+        document = _load(body)
     if document["status"] != "completed" or document.get("error"):
         return None
     kinds = [item["type"] for item in document["output"]]
@@ -104,7 +115,7 @@ def _responses(body: bytes) -> Cost | None:
 def _messages(body: bytes) -> Cost | None:
     if body[:1] != b"{":
         return None
-    document = json.loads(body)
+    document = _load(body)
     if document["type"] != "message" or not document["stop_reason"]:
         return None
     usage = document["usage"]
