@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RawHeaders = list[tuple[bytes, bytes]]
 #: Bytes of a stream that are held before the events which hold nothing but text are left out, where that is allowed.
 _HOLD = 1 << 16
+#: The error of a call that was under way when its task was stopped: it was sent, and nobody heard its answer.
+CUT = "TaskStopped"
 _CODING = frozenset({b"content-type", b"content-encoding"})
 
 
@@ -148,9 +150,20 @@ class Flight:
             return
         self.ended_ns = time.perf_counter_ns()
         self.outcome = outcome
-        self.error = error
+        self.error = CUT if error is not None and self._is_cut(error) else error
         if self.holds and self.scope is not None:
             self.scope.release(self)
+
+    def _is_cut(self, error: str) -> bool:
+        # cancelled, or its client closed under it, while the agent came to its end; a server that was not there was not
+        scope = self.scope
+        return scope is not None and scope.capped is not None and self.status is None and "Connect" not in error
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the end of its task came before any answer to it."""
+        answer = self.replayed.answer if self.replayed is not None else self
+        return self.role == "model" and answer.status is None and answer.error == CUT
 
     def refuse(self, why: str) -> None:
         """Nothing was sent."""

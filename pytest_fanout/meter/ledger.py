@@ -35,6 +35,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
+from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter import handover
 from pytest_fanout.meter.handover import hand_over
 
@@ -131,6 +132,7 @@ class Ledger:
         self._left: dict[int, TaskScope] = {}  # elder threads that were at work when their task ended
         self._left_tasks: WeakKeyDictionary[asyncio.Task[Any], TaskScope] = WeakKeyDictionary()
         self._started: WeakSet[threading.Thread] = WeakSet()  # by tasks
+        self._at_work: dict[int, TaskScope] = {}  # threads that tasks have started, pool threads: for which task
         self._undo: list[Callable[[], None]] = []
 
     # --- asking ------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ class Ledger:
         until = time.monotonic() + _MOMENT_S
         while self._left:
             frames = sys._current_frames()
-            self._left = {i: left for i, left in self._left.items() if i in frames and not _waits(frames[i])}
+            self._left = {i: left for i, left in self._left.items() if i in frames and not is_at_rest(frames[i])}
             del frames  # they hold the variables of the agent
             if time.monotonic() > until:
                 return
@@ -199,7 +201,7 @@ class Ledger:
         self.running = None
         frames = sys._current_frames()
         for ident in self._served:
-            if ident in frames and not _waits(frames[ident]):
+            if ident in frames and not is_at_rest(frames[ident]):
                 self._left.setdefault(ident, scope)
         for task in list(self._served_tasks):
             if not task.done() and not _is_waiting(task):
@@ -237,10 +239,14 @@ class Ledger:
         while time.monotonic() < until:
             frames = sys._current_frames()
             busy = [frames.get(t.ident or 0) for t in list(self._started) if t.is_alive()]
-            if not any(frame is not None and not _waits(frame) for frame in busy):
+            if not any(frame is not None and not is_at_rest(frame) for frame in busy):
                 return
             del frames, busy  # frames hold the variables of the agent
             time.sleep(0.01)
+
+    def threads_of(self, scope: TaskScope) -> list[int]:
+        """The threads that work for a task now: those that it has started, and those of pools that run a job of it."""
+        return [ident for ident, owner in list(self._at_work.items()) if owner is scope]
 
     # --- carrying ----------------------------------------------------------------------------------------------
 
@@ -289,10 +295,16 @@ class Ledger:
                 _THREAD.measured = True
                 if place is not None:
                     ledger.elders.discard(get_ident())  # the number of a dead thread may have come back
+                    ledger._at_work[get_ident()] = place.scope
                     _THREAD.place = place
                 elif ledger.setup_depth:
                     ledger.elders.add(get_ident())  # a worker made by a fixture is older than the test's calls
-                run()
+                try:
+                    run()
+                except TaskStopped:
+                    pass  # a stopped thread has nothing to tell: its task says why it was
+                finally:
+                    ledger._at_work.pop(get_ident(), None)
 
             if place is not None:
                 ledger._started.add(thread)
@@ -306,12 +318,19 @@ class Ledger:
         place, inside = self.place(), outer_request()
 
         def carried(*args: Any, **kwargs: Any) -> Any:
-            before = _THREAD.place, _THREAD.inside
+            before, at_work, ident = (_THREAD.place, _THREAD.inside), self._at_work, get_ident()
+            worked_for = at_work.get(ident)
             _THREAD.place, _THREAD.inside = place, inside
+            if place is not None:
+                at_work[ident] = place.scope
             try:
                 return function(*args, **kwargs)
             finally:
                 _THREAD.place, _THREAD.inside = before
+                if worked_for is not None:
+                    at_work[ident] = worked_for
+                else:
+                    at_work.pop(ident, None)
 
         return carried
 
@@ -377,7 +396,7 @@ def _mark(place: Place | None) -> None:
         _HANDED.set(None)
 
 
-def _waits(frame: FrameType) -> bool:
+def is_at_rest(frame: FrameType) -> bool:
     """Whether a thread waits for work, for another thread or for the network of an event loop."""
     code = frame.f_code
     return code.co_filename in _WAITING and code.co_name not in _ASKING

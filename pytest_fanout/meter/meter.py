@@ -12,13 +12,14 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from pytest_fanout.errors import UsageError
-from pytest_fanout.meter.guards import ExitGuard, WallClock
+from pytest_fanout.meter.guards import ExitGuard
 from pytest_fanout.meter.hooks import BY_MODULE
 from pytest_fanout.meter.importing import ImportWatch
 from pytest_fanout.meter.keys import SealedKeys
 from pytest_fanout.meter.ledger import Ledger
 from pytest_fanout.meter.reader import Reader
 from pytest_fanout.meter.seam import Redact, Seam
+from pytest_fanout.meter.stopper import Stopper
 from pytest_fanout.meter.task import CapWarning, Source, TaskScope, Trace
 from pytest_fanout.meter.tripwire import Tripwire
 from pytest_fanout.records import Caps, Exchange, MeasureRules, Problem
@@ -72,7 +73,7 @@ class Meter:
         self._seam = Seam(mode, measure, self._ledger, Reader(self._codecs), self._keys, redact)
         self._tripwire = Tripwire(self._seam, self._ledger, hosts)
         self._exit_guard = ExitGuard(lambda: self._ledger.running is not None)
-        self._clock = WallClock()
+        self._stopper = Stopper(self._ledger)
         self._watch = ImportWatch(BY_MODULE, self._imported)
         self._undo: list[Callable[[], None]] = []
         self._failed: list[Problem] = []
@@ -101,7 +102,7 @@ class Meter:
         if self._rules.seal_keys:
             self._keys.seal()
         self._ledger.install()
-        self._clock.install()
+        self._stopper.install()
         self._exit_guard.install()
         self._seam.active = True
         for name in BY_MODULE:
@@ -121,7 +122,7 @@ class Meter:
         if Meter._active is not self:
             return
         self._exit_guard.uninstall()
-        self._clock.uninstall()
+        self._stopper.uninstall()
         self._keys.unseal()
         self._put_back()
         Meter._active = None
@@ -133,7 +134,7 @@ class Meter:
         if Meter._active is not self:
             return
         self._exit_guard.uninstall()
-        self._clock.uninstall()
+        self._stopper.uninstall()
         self._keys.unseal()
         self._seam.ended = tell
         # exit handlers run last registered first: those of the agent come after this one
@@ -200,12 +201,12 @@ class Meter:
             agent, task, trial, caps, source, self._codecs, self._rules.model_hosts, cap_warning=self._cap_warning
         )
         self._ledger.open(scope)
-        self._clock.watch(scope)
+        self._stopper.watch(scope)
         return scope
 
     def settle(self, scope: TaskScope) -> None:
-        """The agent's code has ended: its wall clock no longer stops anything. ``close_task`` does it as well."""
-        self._clock.settle(scope)
+        """The agent's code has ended: nothing stops this thread any more. ``close_task`` does it as well."""
+        self._stopper.settle(scope)
 
     def close_task(self, scope: TaskScope) -> Trace:
         """End the trial. What it still calls afterwards is late."""
@@ -214,6 +215,7 @@ class Meter:
         scope.closed = True
         self._ledger.close(scope)
         self._seam.hear_children(scope)
+        scope.note_cut_calls()
         exchanges = tuple(self._redacted(exchange) for exchange in scope.exchanges())
         return Trace(
             exchanges=exchanges,

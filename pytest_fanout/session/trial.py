@@ -131,8 +131,13 @@ class TrialRunner:
             raise
         except BaseException as raised:
             error = raised
+            if scope.capped is not None:
+                error = None  # and with it all that the agent has left half done
         finally:
             trace = self.meter.close_task(scope)
+        if trace.capped is not None:
+            # whatever the agent made of it (a group of exceptions, an answer), the cap is why the trial ended
+            error = TaskStopped(str(scope.stopped()))
         if isinstance(error, _SKIPPED):
             called = any(exchange.role != "tool" for exchange in trace.exchanges)
             if not called and all(problem.verdict == "notice" for problem in trace.problems):
