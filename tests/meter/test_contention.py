@@ -21,6 +21,7 @@ from pytest_fanout.records import Caps
 
 CALLS = 1_000
 FREE = Caps(fanout=None, attempts=None, parallel_calls=None, tool_calls=None, tokens=None)
+USAGE = {"input": 90, "output": 10}
 LIMITS = httpx2.Limits(max_connections=32)
 
 
@@ -171,7 +172,7 @@ def test_caps_are_exact_under_contention(model: ModelServer) -> None:
 
 def tokens_used(model: ModelServer, meter: Any, cap: int, at_once: int, rule: Any = None) -> int:
     """Tokens of a task that makes calls of 100 tokens each, so many at once, until its cap stops it."""
-    model.restart(rule or (lambda entry: {"usage": {"input": 90, "output": 10}}))
+    model.restart(rule or (lambda entry: {"usage": USAGE}))
 
     def agent() -> None:
         with httpx2.Client(verify=False) as client:
@@ -198,13 +199,17 @@ def test_overshoot_of_the_token_cap(model: ModelServer) -> None:
     """
     together = threading.Barrier(16)
 
-    def all_in_flight(entry: Any) -> dict[str, Any]:
-        together.wait(10)
-        return {"usage": {"input": 90, "output": 10}}
+    class AllInFlight(dict[str, Any]):
+        """A rule of the server that answers nobody before 16 have asked."""
+
+        def get(self, key: str, default: Any = None) -> Any:
+            if key == "delay_s":
+                together.wait(10)
+            return super().get(key, default)
 
     with metering() as meter:
         assert [tokens_used(model, meter, cap, 1) for cap in (250, 300, 301)] == [300, 300, 400]
         for at_once in (4, 16):
             assert 1000 <= tokens_used(model, meter, 1000, at_once) < 1000 + at_once * 100
         # the worst that can be: every call in flight before the first has ended
-        assert tokens_used(model, meter, 1, 16, all_in_flight) == 1600
+        assert tokens_used(model, meter, 1, 16, lambda entry: AllInFlight(usage=USAGE)) == 1600
