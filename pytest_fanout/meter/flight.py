@@ -36,7 +36,8 @@ class Flight:
     """What is known of one request while it flies. Hot path: it keeps references and times, and decodes at the end.
 
     ``reply`` is set when nothing may go out: the answer that the client gets instead. ``opened``: what to send in place
-    of the agent's headers and URL, whose keys are dummies.
+    of the agent's headers and URL, whose keys are dummies. ``depth``: how deep in agents that start agents it was made,
+    where that can be seen.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Flight:
         "chunk_ns",
         "chunks",
         "counted",
+        "depth",
         "ended_ns",
         "error",
         "failed",
@@ -59,6 +61,7 @@ class Flight:
         "method",
         "opened",
         "outcome",
+        "pending",
         "reader",
         "replayed",
         "reply",
@@ -100,6 +103,8 @@ class Flight:
         self.failed = False
         self.broke = False
         self.live_input = False
+        self.depth: int | None = None
+        self.pending: str | None = None  # id of the background run that it has begun
         self.opened: Outgoing | None = None
         self.reply: HttpAnswer | None = None
         self.replayed: Replayed | None = None
@@ -151,8 +156,11 @@ class Flight:
         self.ended_ns = time.perf_counter_ns()
         self.outcome = outcome
         self.error = CUT if error is not None and self._is_cut(error) else error
-        if self.holds and self.scope is not None:
-            self.scope.release(self)
+        if self.scope is not None:
+            if self.holds:
+                self.scope.release(self)
+            elif self.scope.pending:
+                self.scope.poll(self)
 
     def _is_cut(self, error: str) -> bool:
         # cancelled, or its client closed under it, while the agent came to its end; a server that was not there was not
@@ -193,8 +201,15 @@ class Flight:
         reached = attempt.status != "error" or attempt.usage_source != "none"
         self.failed = attempt.status == "error" or self.outcome == "error"
         self.broke = self.failed and reached
+        self.pending = attempt.response_id if attempt.status == "pending" else None
         tokens = (attempt.input_tokens or 0) + (attempt.output_tokens or 0)
         return tokens, len(attempt.tool_calls), reached
+
+    def told(self) -> Attempt | None:
+        """What it was told of a background run that it asked for again; None when it did not, or the run goes on."""
+        status, headers, body = self._answer()
+        told = self.reader.read_poll(self.method, self.url, status, headers, body)
+        return told if told is not None and told.status != "pending" else None
 
     def _quick(self) -> Cost | None:
         """The cost of a plain answer, without all that only the final record needs."""
@@ -207,14 +222,16 @@ class Flight:
         return self.reader.quick_cost(self.method, self.url, chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     def _read(self) -> Attempt | None:
+        return self.reader.read_parts(self.method, self.url, b"", *self._answer())
+
+    def _answer(self) -> tuple[int | None, tuple[tuple[str, str], ...], bytes]:
+        """Status, headers and body as they came, or as they are replayed."""
         if self.replayed is not None:
             answer = self.replayed.answer
-            status, headers, body = answer.status, answer.headers, answer.body
-        else:
-            # How to decode the body is all that the quick look needs of the headers.
-            head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
-            status, headers, body = self.status, text_headers(head), b"".join(self.chunks)
-        return self.reader.read_parts(self.method, self.url, b"", status, headers, body)
+            return answer.status, answer.headers, answer.body
+        # How to decode the body is all that the quick look needs of the headers.
+        head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
+        return self.status, text_headers(head), b"".join(self.chunks)
 
     def request(self) -> HttpRequest:
         """The request as the agent made it, before any key was swapped in."""
@@ -241,6 +258,7 @@ class Flight:
             started_ms=started_ms,
             replayed=self.replayed is not None,
             live_input=self.live_input,
+            depth=self.depth,
         )
 
     def _heard(self) -> HttpAnswer:

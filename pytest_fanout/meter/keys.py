@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
-from collections.abc import MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote, unquote
@@ -50,6 +50,12 @@ _INSTEAD_OF: Final = {
 RawHeaders = list[tuple[bytes, bytes]]
 
 
+def token_of(text: str) -> str | None:
+    """The 16 hex digits of the first dummy key in ``text``; None where there is none."""
+    found = _DUMMY.search(text) if _MARK in text else None
+    return None if found is None else found.group()[-16:]
+
+
 class SealedKeys:
     """The real keys by their dummies. AWS credentials sign requests and cannot be swapped: they stay as they are."""
 
@@ -62,19 +68,43 @@ class SealedKeys:
     def seal(self) -> None:
         """Put dummies into the environment."""
         environ = self._environ
-        for name in hosts.KEY_VARIABLES:
-            real = environ.get(name) or None
+        for name, real in _to_seal(environ):
             if name.startswith("AWS_"):
                 continue
-            if real is None and (name in _ONLY_IN_PLACE or environ.get(_INSTEAD_OF.get(name, ""))):
-                continue
-            dummy = f"{_MARK}{name}-{secrets.token_hex(8)}"
-            self._real[dummy] = real
-            if real is not None:
-                self._kept_as[real] = _MARK + name
+            dummy = self._new_dummy(name, secrets.token_hex(8), real)
             self._before[name] = (dummy, environ.get(name))
         for name, (dummy, _) in self._before.items():
             environ[name] = dummy
+
+    def issue(self, stem: str, token: str, base: Mapping[str, str]) -> dict[str, str]:
+        """Dummies of the gateway for a child whose environment is ``base``: what to set there.
+
+        Args:
+            stem: the first 14 digits of all tokens of its task; the last two may differ in what comes back.
+            token: 16 hex digits, the end of each dummy.
+        """
+        # What stands in ``base`` may be a dummy already, ours or that of another task: the real key is behind it.
+        opened = {name: self._behind(name, base.get(name)) for name in hosts.KEY_VARIABLES}
+        issued = {}
+        for name, real in _to_seal({name: value for name, value in opened.items() if value}):
+            self._new_dummy(name, stem + "00", real)
+            issued[name] = f"{_MARK}{name}-{token}"
+        return issued
+
+    def _behind(self, name: str, value: str | None) -> str | None:
+        found = _DUMMY.fullmatch(value) if value else None
+        return value if found is None else self._real_of(found.group())
+
+    def _new_dummy(self, name: str, token: str, real: str | None) -> str:
+        dummy = f"{_MARK}{name}-{token}"
+        self._real[dummy] = real
+        if real is not None:
+            self._kept_as[real] = _MARK + name
+        return dummy
+
+    def _real_of(self, dummy: str) -> str | None:
+        """The key behind a dummy; one of the gateway is known by all but its last two digits, which say a depth."""
+        return self._real[dummy] if dummy in self._real else self._real.get(dummy[:-2] + "00")
 
     def unseal(self) -> None:
         """Put back what stood there; a variable that the agent has set since keeps its value."""
@@ -89,7 +119,7 @@ class SealedKeys:
 
     @property
     def is_sealed(self) -> bool:
-        return bool(self._before)
+        return bool(self._real)
 
     def open_request(self, headers: RawHeaders, url: str) -> tuple[RawHeaders, str, str | None] | None:
         """Headers and URL with the real keys in place of the dummies.
@@ -109,7 +139,7 @@ class SealedKeys:
             if dummy is None:
                 opened.append((name, value))
                 continue
-            real = self._real.get(dummy.group())
+            real = self._real_of(dummy.group())
             if real is None:
                 missing = missing or dummy.group(1)
                 continue
@@ -117,7 +147,7 @@ class SealedKeys:
             opened.append((name, text.replace(dummy.group(), real).encode("latin-1", "replace")))
         dummy = _DUMMY.search(unquote(url)) if _MARK in url else None
         if dummy is not None:
-            real = self._real.get(dummy.group())
+            real = self._real_of(dummy.group())
             if real is None:
                 missing = missing or dummy.group(1)
             else:
@@ -145,6 +175,15 @@ class SealedKeys:
         for real, name in self._kept_as.items():
             data = data.replace(real.encode(), name.encode())
         return _DUMMY_BYTES.sub(_MARK_BYTES + rb"\1", data) if _MARK_BYTES in data else data
+
+
+def _to_seal(environ: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    """The variables that get a dummy, each with the key that stands there."""
+    for name in hosts.KEY_VARIABLES:
+        real = environ.get(name) or None
+        only_in_place = name in _ONLY_IN_PLACE or name.startswith("AWS_")
+        if real is not None or not (only_in_place or environ.get(_INSTEAD_OF.get(name, ""))):
+            yield name, real
 
 
 def is_loopback(host: str) -> bool:

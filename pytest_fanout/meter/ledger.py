@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.task import TaskScope
 
 AGENT = "agent"
+ANY = "*"  # as the method of an Outer: whatever is sent below it is part of it
 SETUP = "setup"
 #: Where a thread stands that waits for work, for another thread or for the network of an event loop.
 _WAITING = frozenset(
@@ -125,6 +126,7 @@ class Ledger:
     def __init__(self) -> None:
         self.running: TaskScope | None = None
         self.elders: set[int] = set()
+        self.outsiders: set[int] = set()  # threads of our own, whose calls never belong to the running task
         self.setup_depth = 0
         self._main = get_ident()  # the thread that opens the tasks
         self._served: set[int] = set()  # elder threads that have worked for the running task without being handed it
@@ -175,7 +177,7 @@ class Ledger:
     def open(self, scope: TaskScope) -> None:
         """Make ``scope`` the running task; every thread that lives now is older than it."""
         self._forget_resting()
-        self.elders = set(sys._current_frames())
+        self.elders = set(sys._current_frames()) - self.outsiders
         self._main = get_ident()
         self._served.clear()
         self._served_tasks.clear()

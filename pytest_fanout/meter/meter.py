@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_fanout.errors import UsageError
 from pytest_fanout.meter.guards import ExitGuard
@@ -23,6 +23,9 @@ from pytest_fanout.meter.stopper import Stopper
 from pytest_fanout.meter.task import CapWarning, Source, TaskScope, Trace
 from pytest_fanout.meter.tripwire import Tripwire
 from pytest_fanout.records import Caps, Exchange, MeasureRules, Problem
+
+if TYPE_CHECKING:
+    from pytest_fanout.meter.gateway import Gateway
 
 _GRACE_S = 2.0
 
@@ -75,6 +78,7 @@ class Meter:
         self._exit_guard = ExitGuard(lambda: self._ledger.running is not None)
         self._stopper = Stopper(self._ledger)
         self._watch = ImportWatch(BY_MODULE, self._imported)
+        self._gateway: Gateway | None = None
         self._undo: list[Callable[[], None]] = []
         self._failed: list[Problem] = []
         self._told = 0  # of them, those that start() has returned
@@ -142,10 +146,28 @@ class Meter:
         self._undo.append(lambda: atexit.unregister(self._exiting))
         Meter._active, Meter._lingering = None, self
 
+    def gateway(self, port: int = 0) -> Gateway:
+        """The gateway for agents in other processes: started on first use, stopped with this meter.
+
+        Args:
+            port: on 127.0.0.1, heeded when it is started; 0: any that is free.
+
+        Raises:
+            UsageError: its extra is not installed, or the port is taken.
+        """
+        from pytest_fanout.meter.gateway import Gateway
+
+        if self._gateway is None:
+            self._gateway = Gateway(self._seam, self._keys, port=port)
+        return self._gateway
+
     def _exiting(self) -> None:
         self._seam.exiting = True
 
     def _put_back(self) -> None:
+        if self._gateway is not None:
+            self._gateway.stop()
+            self._gateway = None
         self._tripwire.disarm()
         self._watch.uninstall()
         self._seam.active = False
@@ -184,12 +206,20 @@ class Meter:
 
     # --- a task ------------------------------------------------------------------------------------------------
 
-    def open_task(self, agent: str, task: str, trial: int, caps: Caps, source: Source | None = None) -> TaskScope:
+    def open_task(
+        self, agent: str, task: str, trial: int, caps: Caps, source: Source | None = None, *, beside: bool = False
+    ) -> TaskScope:
         """Begin one trial; what is called from now on is its own. With a ``source`` every answer comes from there.
+
+        Args:
+            beside: only what comes through the gateway with its key is its own, so that many may be open at once; its
+                wall clock is the caller's.
 
         Raises:
             UsageError: another task is open: one runs at a time in a process.
         """
+        if beside:
+            return self._scope(agent, task, trial, caps, source)
         running = self._ledger.running
         if running is not None:
             raise UsageError(
@@ -197,12 +227,15 @@ class Meter:
                 f"task {task!r} of {agent} cannot begin while {running.task!r} of {running.agent} runs in this process",
                 mend="measure one task after the other, or in parallel processes (pytest -n auto)",
             )
-        scope = TaskScope(
-            agent, task, trial, caps, source, self._codecs, self._rules.model_hosts, cap_warning=self._cap_warning
-        )
+        scope = self._scope(agent, task, trial, caps, source)
         self._ledger.open(scope)
         self._stopper.watch(scope)
         return scope
+
+    def _scope(self, agent: str, task: str, trial: int, caps: Caps, source: Source | None) -> TaskScope:
+        return TaskScope(
+            agent, task, trial, caps, source, self._codecs, self._rules.model_hosts, cap_warning=self._cap_warning
+        )
 
     def settle(self, scope: TaskScope) -> None:
         """The agent's code has ended: nothing stops this thread any more. ``close_task`` does it as well."""

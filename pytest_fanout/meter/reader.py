@@ -73,6 +73,14 @@ class Reader:
             )
         return wire.read_call(method, url, request_body, status, tuple(headers), body)
 
+    def read_poll(
+        self, method: str, url: str, status: int | None, headers: Iterable[tuple[str, str]], body: bytes
+    ) -> Attempt | None:
+        """What a request that asks again for a background run was told of it; None for any other request."""
+        if self._find(method, url)[1] is not None:
+            return None
+        return wire.read_poll(method, url, status, tuple(headers), body)
+
     def _find(self, method: str, url: str) -> tuple[Endpoint, Any]:
         found = self._cache.get((method, url))
         if found is None:

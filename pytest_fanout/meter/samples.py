@@ -12,10 +12,12 @@ context_token_ms   sum over attempts of (input + output tokens) x its duration: 
 duration_ms        as given: from the start to the end of the task
 model_ms           sum of the durations of attempts; overlapping ones count in full
 tool_ms            from the end of an answer that asks for a tool to the start of the first later request that carries
-                   its result (matched by id), summed over tool calls; ``tool_ms[NAME]`` by name
+                   its result (matched by id, or by name and order where the API gives none), summed over tool calls;
+                   ``tool_ms[NAME]`` by name
 peak_concurrency   most attempts in flight at once
 rounds             longest chain of calls each begun after the one before had ended
-spawn_depth        None: not visible on the wire
+spawn_depth        how deep in agents that start agents a call was made: the deepest seen by the gateway, from 0 for the
+                   task's own agent; None where no call came through it
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ def measure_trial(
     reader, sorting = Reader(codecs), _Sorting(tuple(model_hosts))
     for exchange in exchanges:
         sorting.add(exchange, reader)
+    sorting.attach_polls()
     calls = {bucket: group_attempts(items) for bucket, items in sorting.counted.items()}
     own = calls.pop(AGENT, ())
     reached = [call for call in own if call.reached_model]
@@ -84,7 +87,7 @@ def measure_trial(
     attempts = [attempt for call in own for attempt in call.attempts]
     return Measured(
         calls=own,
-        samples=samples_of(own, duration_ms),
+        samples=samples_of(own, duration_ms) | {"spawn_depth": sorting.depth},
         aside={name: sum(call.reached_model for call in some) for name, some in sorted(calls.items())},
         sites=dict(sites),
         site_tokens=dict(site_tokens),
@@ -110,6 +113,8 @@ class _Sorting:
         self.unobservable: list[str] = []
         self.empty: list[str] = []
         self.hosts: set[str] = set()
+        self.depth: int | None = None
+        self.polls: dict[str, list[tuple[int, Attempt]]] = {}  # by id of the run: end in ms, and what was told
 
     def add(self, exchange: Exchange, reader: Reader) -> None:
         request, status = exchange.request, exchange.answer.status
@@ -130,6 +135,24 @@ class _Sorting:
             self.unclassified.append(name)
         else:
             self.other += 1
+            if wire.poll_id(method, request.url) is not None:
+                self._note_poll(exchange, reader)
+
+    def _note_poll(self, exchange: Exchange, reader: Reader) -> None:
+        request, answer = exchange.request, exchange.answer
+        told = reader.read_poll(request.method, request.url, answer.status, answer.headers, answer.body)
+        if told is not None:
+            end = exchange.started_ms + exchange.answer.ended_ms
+            self.polls.setdefault(told.response_id or "", []).append((end, told))
+
+    def attach_polls(self) -> None:
+        """Give each background run what the last poll of it told. It lasted until the first poll that saw its end."""
+        for counted in self.counted.values():
+            for at, item in enumerate(counted):
+                polls = self.polls.get(item.attempt.response_id or "", ())
+                ended = sorted((poll for poll in polls if poll[1].status != "pending"), key=lambda poll: poll[0])
+                if ended and item.attempt.status in ("pending", "incomplete"):
+                    counted[at] = replace(item, attempt=_as_told(item.attempt, ended[-1][1], ended[0][0]))
 
     def _count(self, exchange: Exchange, attempt: Attempt, name: str) -> None:
         end = exchange.started_ms + exchange.answer.ended_ms
@@ -140,6 +163,8 @@ class _Sorting:
         timed = replace(attempt, url=url, started_ms=exchange.started_ms, ended_ms=end)
         self.counted.setdefault(exchange.bucket, []).append(Counted(exchange, timed))
         self.hosts.add(host_port(exchange.request.url))
+        if exchange.depth is not None and exchange.bucket == AGENT:
+            self.depth = max(exchange.depth, self.depth or 0)
         if "no_codec" in attempt.notes or "codec_error" in attempt.notes:
             self.unclassified.append(name)
         if "empty_response" in attempt.notes and exchange.answer.outcome == "complete":
@@ -170,6 +195,20 @@ class _Sorting:
                 )
             )
         return tuple(found)
+
+
+def _as_told(attempt: Attempt, told: Attempt, ended_ms: int) -> Attempt:
+    names = (
+        *("status", "error_type", "choices", "finish", "finish_raw", "tool_calls", "server_tool_calls", "side_calls"),
+        *("inner_iterations", "usage_source", "total_reported", *_PARTS),
+    )
+    return replace(
+        attempt,
+        model_served=told.model_served or attempt.model_served,
+        notes=tuple(dict.fromkeys((*attempt.notes, *told.notes))),
+        ended_ms=ended_ms,
+        **{name: getattr(told, name) for name in names},
+    )
 
 
 def _times(names: Sequence[str]) -> str:
@@ -224,17 +263,20 @@ def _token_samples(reached: Sequence[ModelCall]) -> dict[str, int | None]:
 def _tool_waits(calls: Sequence[ModelCall]) -> Counter[str]:
     """Milliseconds by tool name."""
     waits: Counter[str] = Counter()
-    starts = sorted(
-        (attempt.started_ms or 0, result)
-        for call in calls
-        for attempt in call.attempts
-        for result in attempt.tool_results_in
+    carried = sorted(
+        ((attempt.started_ms or 0, Counter(attempt.tool_results_in)) for call in calls for attempt in call.attempts),
+        key=lambda pair: pair[0],
     )
     for call in calls:
         end = call.last.ended_ms or 0
+        # A request carries the whole history. Without ids the result is the first one more, of that name, than its
+        # call's own request carried.
+        seen = Counter(call.last.tool_results_in)
         for tool in call.last.tool_calls:
-            start = next((at for at, result in starts if result == tool.id and at >= end), None)
-            if tool.id is not None and start is not None:
+            key = tool.id or tool.name
+            seen[key] = 1 if tool.id is not None else seen[key] + 1
+            start = next((at for at, results in carried if at >= end and results[key] >= seen[key]), None)
+            if start is not None:
                 waits[tool.name] += start - end
     return waits
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
-from pytest_fanout.meter.ledger import AGENT, SETUP, Ledger, Outer, Place, Sent, outer_request
+from pytest_fanout.meter.ledger import AGENT, ANY, SETUP, Ledger, Outer, Place, Sent, outer_request
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
@@ -73,6 +73,8 @@ class Seam:
         """What to set as INSIDE while this request is handed on; None: a layer above has booked it already."""
         target = self._targets.get((method, url)) or self._look(method, url)
         above = outer_request()
+        if above is not None and above.method == ANY:
+            return None
         if above is not None and (above.counted or not target.counted):
             same = (above.method, above.body) == (method, body)
             if same and (body or above.path == target.path):
@@ -89,9 +91,11 @@ class Seam:
         *,
         is_local: Callable[[], bool] = lambda: False,
         place: Place | None = None,
+        depth: int | None = None,
     ) -> Flight | None:
         """Book a request before it is sent. ``is_local``: whether it goes to code of this process, not to a network.
-        ``place``: its owner, where the request itself says so; otherwise the owner of the code that asks.
+        ``place``: its owner, where the request itself says so; otherwise the owner of the code that asks. ``depth``:
+        how deep in agents that start agents it was made, where the request says so.
 
         Returns:
             None: it is none of ours, let it pass. A flight with ``reply`` or ``replayed``: answer with that.
@@ -104,7 +108,8 @@ class Seam:
         if target.way == "passthrough" or (target.role != "model" and is_local()):
             return None  # local code runs in every mode; what it sends itself is booked by itself
         if self.ended is not None:
-            return self._after_the_end(target, layer, method, url, headers, body)
+            of_the_run = place is not None or depth is not None or self.is_left_over()
+            return self._after_the_end(target, layer, method, url, headers, body) if of_the_run else None
         place = place or self.ledger.place()
         if target.way == "ignore":
             return self._replied(self._flight(None, AGENT, layer, method, url, headers, body), 204, b"")
@@ -116,7 +121,7 @@ class Seam:
             return self._unowned(place.scope if place else None, target, layer, method, url, headers, body)
         scope, bucket = place
         flight = self._flight(scope, bucket, layer, method, url, headers, body)
-        flight.role, flight.counted = target.role, target.counted
+        flight.role, flight.counted, flight.depth = target.role, target.counted, depth
         scope.reserve(flight)
         if target.role == "model":
             self._remember(scope, target)
@@ -252,6 +257,24 @@ class Seam:
             return self._refused(flight, 400, "request-not-recorded", "replay goes to no network")
         return self._live(flight, target)
 
+    def refuse_unknown(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes, where: str) -> Flight:
+        """A request that came to the gateway without the key of a task: it is answered 401 and goes nowhere.
+
+        Args:
+            where: how the message names it: method and path on the gateway.
+        """
+        target = self._targets.get((method, url)) or self._look(method, url)
+        text = f"{where} came to the gateway without the key of a task: it was refused with 401"
+        if target.role == "model":
+            with self._lock:
+                self.unattributed += 1
+        mend = "let the agent take its key and its base URL from its environment"
+        self.add_problem(
+            "gateway-unattributed", f"{text}\n  mend: {mend}", "invalid" if target.role == "model" else "notice"
+        )
+        flight = self._flight(None, AGENT, layer, method, url, headers, body)
+        return self._refused(flight, 401, "gateway-unattributed", f"{text}; {mend}")
+
     def is_left_over(self) -> bool:
         """After the end of the run: whether this code is a rest of it, and not of the program around pytest."""
         return self.exiting or self.ledger.is_of_the_run()
@@ -266,7 +289,7 @@ class Seam:
     def _after_the_end(
         self, target: Target, layer: str, method: str, url: str, headers: RawHeaders, body: bytes
     ) -> Flight | None:
-        if target.role != "model" or not self.is_left_over():
+        if target.role != "model":
             return None
         self.tell_left_over(f"{method} {target.name}")
         flight = self._flight(None, AGENT, layer, method, url, headers, body)

@@ -101,6 +101,7 @@ class TaskScope:
         self._broken: dict[str, list[tuple[str, bytes]]] = {}  # url -> attempts that a retry continues
         self._warned: set[str] = set()
         self._refused = False
+        self.pending: dict[str, str] = {}  # id of a background run -> bucket, until a poll tells what it has cost
 
     # --- what a test may ask ------------------------------------------------------------------------------------
 
@@ -227,9 +228,39 @@ class TaskScope:
             used.tool_calls += asked
             if not reached:
                 used.fanout -= 1  # nothing was generated: the place is free for the retry
+            elif flight.pending is not None:
+                self.pending[flight.pending] = flight.bucket
             elif flight.broke:
                 self._broken.setdefault(flight.url, []).append((flight.method, flight.body))
             self._count_failure(flight)
+            self._warn_from(used, warnings)
+        self._warn(warnings)
+
+    def near_caps(self) -> tuple[tuple[str, float], ...]:
+        """Caps of which 80 % or more is used, with the share."""
+        found: dict[str, float] = {}
+        with self.lock:
+            for used in self._used.values():
+                for name in ("fanout", "attempts", "tokens", "tool_calls"):
+                    cap, value = getattr(self.caps, name), getattr(used, name)
+                    if cap and value * 5 >= cap * 4:
+                        found[name] = max(found.get(name, 0.0), value / cap)
+        limit = self.caps.wall_seconds
+        if limit is not None and self.now_ms() >= limit * 800:
+            found["wall_seconds"] = self.now_ms() / (limit * 1000)
+        return tuple(found.items())
+
+    def poll(self, flight: Flight) -> None:
+        """Book what a background run has cost, once a poll of it tells."""
+        told = flight.told()
+        warnings: list[tuple[str, float]] = []
+        with self.lock:
+            bucket = self.pending.pop(told.response_id or "", None) if told is not None else None
+            if told is None or bucket is None:
+                return
+            used = self._used[bucket]
+            used.tokens += (told.input_tokens or 0) + (told.output_tokens or 0)
+            used.tool_calls += len(told.tool_calls)
             self._warn_from(used, warnings)
         self._warn(warnings)
 
@@ -246,6 +277,8 @@ class TaskScope:
     def _full(self, flight: Flight, used: _Counters, again: bool) -> str | None:
         caps = self.caps
         failures = self._failures.get(flight.bucket)
+        if caps.spawn_depth is not None and (flight.depth or 0) > caps.spawn_depth:
+            return "spawn_depth"
         if caps.fanout is not None and used.fanout >= caps.fanout and not again:
             return "fanout"
         if caps.attempts is not None and used.attempts >= caps.attempts:

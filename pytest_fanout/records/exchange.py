@@ -168,4 +168,5 @@ class Exchange:
     started_ms: int  # from the start of the task
     replayed: bool = False
     live_input: bool = False
+    depth: int | None = None  # of the agent that made it, below the task's own (0); None: not to be seen
     raw_body: str = ""  # of a loaded recording: SHA-256 hex of the body as sent (what is kept is its canonical form)

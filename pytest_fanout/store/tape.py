@@ -53,6 +53,7 @@ _EXCHANGE: Mapping[str, tuple[type, ...]] = {
     "answer": (dict,),
 }
 _REQUEST: Mapping[str, tuple[type, ...]] = {"method": _TEXT, "url": _TEXT, "headers": (list,)}
+_DEPTH = frozenset({"depth"})  # where the gateway saw it
 _BODY_KEYS = frozenset({"json", "text", "base64"})
 _ANSWER: Mapping[str, tuple[type, ...]] = {
     "status": (int, type(None)),
@@ -84,6 +85,7 @@ def encode(recording: Recording) -> bytes:
         if request.body and not redacted:
             line["raw"] = exchange.raw_body or hashlib.sha256(exchange.request.body).hexdigest()
         answer = bodies.stored_answer(exchange.answer)
+        depth = {} if exchange.depth is None else {"depth": exchange.depth}
         lines.append(
             dumps(
                 {
@@ -91,6 +93,7 @@ def encode(recording: Recording) -> bytes:
                     "layer": exchange.layer,
                     "role": exchange.role,
                     "bucket": exchange.bucket,
+                    **depth,
                     "started_ms": exchange.started_ms,
                     "request": line,
                     "answer": {
@@ -321,7 +324,10 @@ def _items(values: Any, types: tuple[type, ...], key: str) -> None:
 
 
 def _exchange(line: Any, unpacker: Unpacker) -> Exchange:
-    _check(line, _EXCHANGE)
+    _check(line, _EXCHANGE, _DEPTH)
+    depth = line.get("depth")
+    if depth is not None and (type(depth) is not int or depth < 0):
+        raise _Malformed("depth has the wrong type")
     request, answer = line["request"], line["answer"]
     _check(request, _REQUEST, _BODY_KEYS | {"raw"})
     _check(answer, _ANSWER)
@@ -347,6 +353,7 @@ def _exchange(line: Any, unpacker: Unpacker) -> Exchange:
             answer["error"],
         ),
         line["started_ms"],
+        depth=depth,
         raw_body=raw,
     )
 

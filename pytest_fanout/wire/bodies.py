@@ -210,10 +210,11 @@ def load_json(data: bytes | str) -> Any:
         return NOT_JSON
     except ValueError:  # an integer with more digits than Python converts
         try:
-            return json.loads(text, parse_int=_bounded_int)
+            return json.loads(text, parse_int=bounded_int)
         except (ValueError, RecursionError, MemoryError):
             return NOT_JSON
 
 
-def _bounded_int(digits: str) -> int | float:
+def bounded_int(digits: str) -> int | float:
+    """The integer, or infinity for one beyond 2**63: Python refuses to convert texts of many digits."""
     return int(digits) if len(digits) <= 19 else float("inf")

@@ -9,9 +9,19 @@ from types import ModuleType
 from typing import Any
 
 from pytest_fanout.records import Attempt, CallSite, Endpoint
-from pytest_fanout.wire import anthropic_messages, embeddings, openai_chat, openai_responses
+from pytest_fanout.wire import (
+    anthropic_messages,
+    decisions,
+    embeddings,
+    gemini_generate,
+    gemini_interactions,
+    mistral_conversations,
+    ollama,
+    openai_chat,
+    openai_responses,
+)
 from pytest_fanout.wire.bodies import NOT_JSON, Headers, decode, header_map, load_json
-from pytest_fanout.wire.endpoints import classify, host_of, model_in_url
+from pytest_fanout.wire.endpoints import classify, host_of, is_stream_url, model_in_url
 from pytest_fanout.wire.failures import error_type, request_id, retry_after_s
 from pytest_fanout.wire.hosts import provider_label
 from pytest_fanout.wire.reading import Asked, Payload, Reading
@@ -24,6 +34,12 @@ _CODECS: dict[str, ModuleType] = {
     "openai.chat": openai_chat,
     "openai.completions": openai_chat,
     "openai.responses": openai_responses,
+    "openai.decisions": decisions,
+    "gemini.generate": gemini_generate,
+    "gemini.interactions": gemini_interactions,
+    "mistral.conversations": mistral_conversations,
+    "ollama.chat": ollama,
+    "ollama.generate": ollama,
     "anthropic.messages": anthropic_messages,
     "embeddings": embeddings,
 }
@@ -77,6 +93,7 @@ def read_call(
 class _Outcome:
     status: str
     usage_source: str
+    retry_after_s: float | None = None
 
 
 def _read(
@@ -102,6 +119,7 @@ def _read(
     content_type = headers.get("content-type", "").lower()
     payload = Payload(decoded.data, "event-stream" in content_type or looks_like_sse(decoded.data), content_type)
     outcome = _read_outcome(codec, payload, reading, status, headers)
+    kind = reading.kind or kind
     reading.check_totals()
     return Attempt(
         api=api,
@@ -109,12 +127,12 @@ def _read(
         provider=provider_label(host_of(url)),
         model_requested=model,
         model_served=reading.model_served,
-        stream=payload.streamed if asked.stream is None else asked.stream,
+        stream=payload.streamed or is_stream_url(url) if asked.stream is None else asked.stream,
         choices=reading.choices,
         status=outcome.status,
         http_status=status,
         error_type=reading.error_type,
-        retry_after_s=retry_after_s(headers) if outcome.status == "error" else None,
+        retry_after_s=outcome.retry_after_s,
         finish=reading.finish,
         finish_raw=reading.finish_raw,
         input_tokens=reading.input_tokens,
@@ -134,7 +152,7 @@ def _read(
         parent_id=asked.parent_id,
         body_hash=body_hash,
         site=_site(api, kind, model, asked),
-        notes=tuple(dict.fromkeys(reading.notes)),
+        notes=tuple(dict.fromkeys((*asked.notes, *reading.notes))),
     )
 
 
@@ -155,7 +173,7 @@ def _read_outcome(
         reading.error_type = error_type(None if document is NOT_JSON else document, headers)
         if 300 <= status < 400:
             reading.error_type = "redirect"
-        return _Outcome("error", "none")
+        return _Outcome("error", "none", retry_after_s(headers, document))
     if not payload.data.strip() and "undecodable" not in reading.notes:
         reading.note("empty_response")
         return _Outcome("incomplete", "missing")
@@ -166,8 +184,10 @@ def _read_outcome(
         is_whole = payload.streamed or payload.document() is not NOT_JSON
         reading.note("empty_response" if is_whole else "unreadable_body")
         return _Outcome("incomplete", "missing")
-    if reading.status in ("error", "incomplete"):
-        return _Outcome(reading.status, reading.usage_source)
+    if reading.status == "error":
+        return _Outcome("error", reading.usage_source, retry_after_s(headers))
+    if reading.status == "incomplete":
+        return _Outcome("incomplete", reading.usage_source)
     if not reading.ended:
         return _Outcome("incomplete", reading.usage_source)
     return _Outcome(reading.status or "ok", reading.usage_source)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pytest_fanout.wire.failures import error_type
 from pytest_fanout.wire.reading import Asked, Payload, Reading
-from pytest_fanout.wire.shapes import obj, string
+from pytest_fanout.wire.shapes import obj, objects, string
 
 
 def read_request(body: dict[str, Any]) -> Asked:
@@ -34,8 +34,17 @@ def read_answer(payload: Payload, reading: Reading) -> None:
         usage.get("input_tokens"),
         usage.get("total_tokens"),
         body.get("prompt_eval_count"),
+        obj(body.get("usageMetadata")).get("promptTokenCount"),
+        _predicted(body),
     )
     reading.input_tokens = reading.count(next((value for value in given if value is not None), None))
     reading.total_reported = reading.count(usage.get("total_tokens"))
     if reading.input_tokens is not None:
         reading.output_tokens = 0
+
+
+def _predicted(body: dict[str, Any]) -> Any:
+    """Tokens of the texts that Vertex's ``:predict`` embedded, which it counts one by one; None where it does not."""
+    told = [obj(obj(one.get("embeddings")).get("statistics")) for one in objects(body.get("predictions"))]
+    counts = [statistics.get("token_count") for statistics in told]
+    return sum(counts) if counts and all(type(count) in (int, float) for count in counts) else None

@@ -58,7 +58,8 @@ _KNOWN_OTHER: Final = re.compile(
     r"(?:/(?:api|openai|compatibility|upload))*(?:/v\d[a-z0-9]*)?"
     r"(?:/(?:projects/[^/:]+/locations/[^/:]+/)?"
     r"(?:files|uploads|batches|vector_stores|containers|cachedContents|conversations|fine_tuning|responses|chat/completions"
-    r"|async-invoke|guardrail)(?:/[^:]*)?"
+    r"|async-invoke|guardrail|fileSearchStores)(?:/[^:]*)?"
+    r"|/interactions/[^/:]+/cancel"
     r"|/agents|/images/(?:generations|edits|variations)|/audio/(?:speech|transcriptions|translations)|/videos"
     r"|/(?:oauth2?/)?token|/tokenize|/detokenize|/event_logging/batch|/(?:show|pull|push|create|copy))"
 )
@@ -95,6 +96,11 @@ def model_in_url(url: str) -> str | None:
     _, _, path = _split(url)
     found = re.search(r"/deployments/([^/]+)/|/model/([^/]+)/|/(?:models|tunedModels)/([^/:]+):", path)
     return unquote(next(group for group in found.groups() if group)) if found else None
+
+
+def is_stream_url(url: str) -> bool:
+    """Whether the path itself asks for a stream (Gemini, Vertex)."""
+    return _split(url)[2].endswith((":streamGenerateContent", ":streamRawPredict"))
 
 
 def host_of(url: str) -> str:

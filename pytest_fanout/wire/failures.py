@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from pytest_fanout.wire.shapes import items, obj, string
+from pytest_fanout.wire.shapes import items, obj, objects, string
 
 _REQUEST_IDS = (
     "x-request-id",
@@ -22,9 +23,7 @@ _REQUEST_IDS = (
 
 def error_type(document: Any, headers: Mapping[str, str]) -> str | None:
     """The name of an error: its code where that is a word, else its type, else whatever names it; None unknown."""
-    if items(document):
-        document = items(document)[0]  # Gemini wraps an error into an array now and then
-    body = obj(document)
+    body = obj(_first(document))
     error = body.get("error")
     inner = obj(error) or body
     code = inner.get("code")
@@ -42,8 +41,11 @@ def error_type(document: Any, headers: Mapping[str, str]) -> str | None:
     return "error" if error else None
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from ``retry-after-ms`` or ``retry-after`` (a date is measured from the answer's own date)."""
+def retry_after_s(headers: Mapping[str, str], document: Any = None) -> float | None:
+    """Seconds to wait, from ``retry-after-ms`` or ``retry-after`` (a date is measured from the answer's own date).
+
+    Google says it in the error body instead: details that hold ``"retryDelay": "3.5s"``.
+    """
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()
         try:
@@ -53,11 +55,25 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return seconds if math.isfinite(seconds) and seconds >= 0 else None
     until, now = _date(headers.get("retry-after")), _date(headers.get("date"))
     if until is None or now is None:
-        return None
+        return _delay(document)
     try:
         return max((until - now).total_seconds(), 0.0)
     except TypeError:  # one date names its zone, the other does not
         return None
+
+
+def _delay(document: Any) -> float | None:
+    error = obj(obj(_first(document)).get("error"))
+    for detail in objects(error.get("details")):
+        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", string(detail.get("retryDelay")) or "")
+        if found:
+            return float(found.group(1))
+    return None
+
+
+def _first(document: Any) -> Any:
+    """The error itself: Gemini wraps one into an array now and then."""
+    return items(document)[0] if items(document) else document
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:

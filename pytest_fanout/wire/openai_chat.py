@@ -160,8 +160,9 @@ def _take(
     body: dict[str, Any], choices: dict[int, _Choice], usage: dict[str, Any], reading: Reading, *, whole: bool
 ) -> bool:
     """Take one chunk or document; whether it held usage."""
-    if body.get("error"):
-        reading.fail(error_type(body, {}))
+    groq = obj(body.get("x_groq"))
+    if error := body.get("error") or groq.get("error"):
+        reading.fail(error_type({"error": error}, {}))
     reading.model_served = string(body.get("model")) or reading.model_served
     reading.response_id = string(body.get("id")) or reading.response_id
     for at, choice in enumerate(objects(body.get("choices"))):
@@ -170,7 +171,7 @@ def _take(
         if choice.get("error") or choice.get("finish_reason") == "error":
             error = choice.get("error") or body.get("error")
             reading.fail(error_type({"error": error}, {}))
-    found = [part for part in (obj(body.get("x_groq")).get("usage"), body.get("usage")) if part]
+    found = [part for part in (groq.get("usage"), body.get("usage")) if part]
     for part in found:
         merge(usage, part)
     return bool(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_fanout.records import ToolCall
+from pytest_fanout.records import SideCall, ToolCall
 from pytest_fanout.wire.failures import error_type
 from pytest_fanout.wire.openai_chat import leading_system
 from pytest_fanout.wire.reading import Asked, Payload, Reading
@@ -135,6 +135,10 @@ def _take_response(response: dict[str, Any], output: list[dict[str, Any]], readi
             reading.count_server_tool(kind.removesuffix("_call"))
         refused = refused or any(part.get("type") == "refusal" for part in objects(item.get("content")))
     read_openai_usage(reading, obj(response.get("usage")), prompt="input", completion="output")
+    drawn = obj(obj(response.get("tool_usage")).get("image_gen"))
+    given, made = reading.count(drawn.get("input_tokens")), reading.count(drawn.get("output_tokens"))
+    if given or made:  # zeros stand there for tools that did not run
+        reading.side_calls.append(SideCall("image_generation", given, made))
     _take_status(response, refused, reading)
 
 

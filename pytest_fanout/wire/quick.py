@@ -56,8 +56,12 @@ def _chat(body: bytes) -> Cost | None:
         message = choice["message"]
         if not choice["finish_reason"] or "function_call" in message:
             return None
-        tools += len(message.get("tool_calls") or ())
+        tools += _calls(message)
     return _openai(document["usage"], tools) if document["choices"] else None
+
+
+def _calls(message: dict[str, Any]) -> int:
+    return sum(type(call) is dict for call in message.get("tool_calls") or ())
 
 
 def _chat_stream(body: bytes) -> Cost | None:
@@ -130,6 +134,46 @@ def _messages(body: bytes) -> Cost | None:
     return Cost(sum(parts), sum(block["type"] == "tool_use" for block in document["content"]))
 
 
+def _generate(body: bytes) -> Cost | None:
+    if body[:1] != b"{":
+        return None
+    document = json.loads(body)
+    if "error" in document:
+        return None
+    tools = 0
+    for candidate in document["candidates"]:
+        if not candidate["finishReason"]:
+            return None
+        for part in candidate["content"]["parts"]:
+            if "functionCall" in part:
+                tools += 1
+                if not part["functionCall"]["name"]:
+                    return None
+    usage = document["usageMetadata"]
+    keys = ("toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+    parts = [usage["promptTokenCount"], *(_or_zero(usage.get(key)) for key in keys)]
+    total = usage["totalTokenCount"]
+    # where the total is not the plain sum, thoughts may be inside the candidates
+    if any(type(part) is not int or not 0 <= part < 1 << 40 for part in parts) or total != sum(parts):
+        return None
+    return Cost(sum(parts), tools) if document["candidates"] else None
+
+
+def _ollama(body: bytes) -> Cost | None:
+    # a stream with tool calls or failures says so on other lines than the last
+    if body[:1] != b"{" or b"\r" in body or b'"error"' in body:
+        return None
+    at = body.rstrip(b"\n").rfind(b"\n") + 1
+    document = json.loads(body[at:])
+    tools = _calls(document["message"])
+    if document["done"] is not True or (at and b'"tool_calls"' in body):
+        return None
+    parts = [document["prompt_eval_count"], document["eval_count"]]
+    if any(type(part) is not int or not 0 <= part < 1 << 40 for part in parts):
+        return None
+    return Cost(sum(parts), tools)
+
+
 def _or_zero(value: Any) -> Any:
     return 0 if value is None else value
 
@@ -138,4 +182,6 @@ _READERS: dict[str, Callable[[bytes], Cost | None]] = {
     "openai.chat": _chat,
     "openai.responses": _responses,
     "anthropic.messages": _messages,
+    "gemini.generate": _generate,
+    "ollama.chat": _ollama,
 }

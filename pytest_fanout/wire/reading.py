@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_fanout.records import SideCall, ToolCall
-from pytest_fanout.wire.bodies import NOT_JSON, load_json
+from pytest_fanout.wire.bodies import NOT_JSON, bounded_int, load_json
 from pytest_fanout.wire.shapes import MAX_COUNT
-from pytest_fanout.wire.sse import parse_sse
+from pytest_fanout.wire.sse import parse_sse, split_lines
 
 #: First characters of data that can be JSON of use; the rest, such as plain words, is not tried.
 _OPENERS = ("{", "[", '"')
+#: What stands between two elements of an array; it also matches nothing at all.
+_GAP = re.compile(r"[ \t\r\n,]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the request says. ``stream`` None: not said. ``system`` None: the request was not read."""
+    """What the request says. ``stream`` None: not said. ``system`` None: the request was not read.
+
+    ``has_server_state``: the provider holds a part of the prompt, so that the body does not show all of it.
+    """
 
     model: str | None = None
     stream: bool | None = None
@@ -25,6 +32,8 @@ class Asked:
     tools: tuple[str, ...] = ()
     tool_results_in: tuple[str, ...] = ()
     parent_id: str | None = None
+    has_server_state: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,24 @@ class Payload:
         for event in parse_sse(self.data):
             yield event.name, event.data, load_json(event.data) if event.data[:9].lstrip()[:1] in _OPENERS else NOT_JSON
 
+    def lines(self) -> Iterator[Any]:
+        """Each line that is not blank, as JSON or NOT_JSON, in order: a stream of newline-delimited JSON."""
+        return (load_json(line) for line in split_lines(self.data) if line.strip())
+
+    def elements(self) -> tuple[list[Any], bool]:
+        """The elements of a body that is one JSON array, and whether it was whole: of a cut one those that came."""
+        text = self.data.decode("utf-8-sig", "replace").strip()
+        found: list[Any] = []
+        if not text.startswith("["):
+            return found, False
+        at, decoder = 1, json.JSONDecoder(parse_int=bounded_int)
+        while True:
+            try:
+                element, at = decoder.raw_decode(text, _GAP.match(text, at).end())  # type: ignore[union-attr]
+            except (ValueError, RecursionError, MemoryError):
+                return found, text[at:].strip() == "]"
+            found.append(element)
+
 
 @dataclass(slots=True)
 class Reading:
@@ -51,6 +78,7 @@ class Reading:
 
     began: bool = False
     ended: bool = False
+    kind: str | None = None  # set by the codec where the answer shows another kind than the URL
     status: str | None = None  # set by the codec where the body itself says it
     model_served: str | None = None
     choices: int = 0

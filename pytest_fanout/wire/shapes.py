@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import cache
 from typing import Any
 
 from pytest_fanout.wire.text import clean
@@ -14,6 +16,17 @@ MAX_COUNT = 2**53
 def obj(value: Any) -> dict[str, Any]:
     """The object, or an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def either(body: dict[str, Any], key: str) -> Any:
+    """The value of a camelCase key, which Google's APIs read in snake_case as well."""
+    value = body.get(key)
+    return body.get(_snake(key)) if value is None else value
+
+
+@cache
+def _snake(key: str) -> str:
+    return re.sub("[A-Z]", lambda found: "_" + found.group().lower(), key)
 
 
 def items(value: Any) -> list[Any]:

@@ -28,29 +28,46 @@ def parse_sse(data: bytes) -> Iterator[SseEvent]:
 
     Lines end with CR LF, LF or CR and nothing else: Unicode's other line ends may stand inside JSON. An event that
     the body ends in the middle of is given as far as it came, since its data may be whole and only the blank line
-    missing. A bare line that opens an object is taken for data: servers write raw errors into a running stream.
+    missing. Bare lines that open an object or array are taken for data, up to the line that closes it: servers write
+    raw errors into a running stream, on one line or on several.
     """
     name = ""
     lines: list[str] = []
-    for raw in _lines(data.removeprefix(b"\xef\xbb\xbf")):
+    bare: list[bytes] = []
+    for raw in split_lines(data.removeprefix(b"\xef\xbb\xbf")):
+        if bare or raw.startswith((b"{", b"[")):
+            if raw and not raw.startswith((b"data:", b"event:")):
+                bare.append(raw)
+                closer = b"}" if bare[0].startswith(b"{") else b"]"
+                # the first line may hold it all; of later ones only one that is not indented closes it
+                if raw.rstrip().endswith(closer) and not raw.startswith((b" ", b"\t")):
+                    yield _bare_event(bare)
+                    bare = []
+                continue
+            yield _bare_event(bare)
+            bare = []
         if not raw:
             if lines:
                 yield SseEvent(name, "\n".join(lines))
             name, lines = "", []
-            continue
-        if raw.startswith(b"{"):
-            yield SseEvent("", raw.decode("utf-8", "replace"))
             continue
         field, _, value = raw.partition(b":")
         if field == b"data":
             lines.append(value.removeprefix(b" ").decode("utf-8", "replace"))
         elif field == b"event":
             name = value.removeprefix(b" ").decode("utf-8", "replace")
+    if bare:
+        yield _bare_event(bare)
     if lines:
         yield SseEvent(name, "\n".join(lines))
 
 
-def _lines(data: bytes) -> Iterator[bytes]:
+def _bare_event(lines: list[bytes]) -> SseEvent:
+    return SseEvent("", b"\n".join(lines).decode("utf-8", "replace"))
+
+
+def split_lines(data: bytes) -> Iterator[bytes]:
+    """The lines without their ends, which are CR LF, LF or CR."""
     for line in io.BytesIO(data):
         text = line.removesuffix(b"\n").removesuffix(b"\r")
         if b"\r" in text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_fanout.records import SideCall
 from pytest_fanout.wire.reading import Reading
@@ -68,12 +68,87 @@ def read_anthropic_usage(reading: Reading, usage: dict[str, Any]) -> None:
             reading.server_tool_calls[name] = max(requests, reading.server_tool_calls.get(name, 0))
 
 
-def _whole_input(reading: Reading, usage: dict[str, Any]) -> int | None:
-    """Fresh, cached and cache-written input together; None when the fresh part or a part that is given is unknown."""
-    whole = reading.count(usage.get("input_tokens"))
-    for key in ("cache_read_input_tokens", "cache_creation_input_tokens"):
-        if usage.get(key) is None or whole is None:
+class GoogleKeys(NamedTuple):
+    """How one of Google's APIs names its counts, and the note for thoughts that stand inside the answer's count."""
+
+    prompt: str
+    tool_prompt: str
+    cached: str
+    made: str
+    thoughts: str
+    total: str
+    inside: str
+
+
+GENERATE_KEYS = GoogleKeys(
+    "promptTokenCount",
+    "toolUsePromptTokenCount",
+    "cachedContentTokenCount",
+    "candidatesTokenCount",
+    "thoughtsTokenCount",
+    "totalTokenCount",
+    "thoughts_inside_candidates",
+)
+INTERACTION_KEYS = GoogleKeys(
+    "total_input_tokens",
+    "total_tool_use_tokens",
+    "total_cached_tokens",
+    "total_output_tokens",
+    "total_thought_tokens",
+    "total_tokens",
+    "thoughts_inside_output",
+)
+
+
+def read_google_usage(reading: Reading, usage: dict[str, Any], keys: GoogleKeys) -> None:
+    """Usage of Gemini, where thoughts stand beside the answer's tokens, and prompts of hosted tools beside the prompt.
+
+    Where the total says that thoughts are inside the answer's count, they are not added. An absent count of the answer
+    is zero as long as the prompt is counted: this JSON leaves zeros out.
+    """
+    given = _sum_of(reading, usage, keys.prompt, keys.tool_prompt)
+    thoughts = reading.count(usage.get(keys.thoughts))
+    total = reading.count(usage.get(keys.total))
+    made = reading.count(usage.get(keys.made))
+    if usage.get(keys.made) is None and given is not None:
+        made = 0
+    reading.input_tokens = given
+    reading.cached_input_tokens = reading.count(usage.get(keys.cached))
+    reading.reasoning_tokens = thoughts
+    reading.total_reported = total
+    reading.output_tokens = made
+    if made is None or usage.get(keys.thoughts) is None:
+        return
+    if thoughts and given is not None and total == given + made:
+        reading.note(keys.inside)
+    else:
+        reading.output_tokens = None if thoughts is None else made + thoughts
+
+
+def read_conversation_usage(reading: Reading, usage: dict[str, Any]) -> None:
+    """Usage of Mistral's conversations, where what hosted tools put into the prompt stands beside the prompt.
+
+    It is inside only where the total says so.
+    """
+    read_openai_usage(reading, {**usage, "total_tokens": None}, prompt="prompt", completion="completion")
+    reading.total_reported = total = reading.count(usage.get("total_tokens"))
+    given, made = reading.input_tokens, reading.output_tokens
+    if usage.get("connector_tokens") is None or (given is not None and made is not None and total == given + made):
+        return
+    reading.input_tokens = _sum_of(reading, usage, "prompt_tokens", "connector_tokens")
+
+
+def _sum_of(reading: Reading, usage: dict[str, Any], whole: str, *others: str) -> int | None:
+    """Counts added up; None when the first, or one of the others that is given, is unknown."""
+    added = reading.count(usage.get(whole))
+    for key in others:
+        if usage.get(key) is None or added is None:
             continue
         part = reading.count(usage[key])
-        whole = None if part is None else whole + part
-    return whole
+        added = None if part is None else added + part
+    return added
+
+
+def _whole_input(reading: Reading, usage: dict[str, Any]) -> int | None:
+    """Fresh, cached and cache-written input together; None when the fresh part or a part that is given is unknown."""
+    return _sum_of(reading, usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")

@@ -389,11 +389,9 @@ def test_the_label_is_one_safe_line(system: str, label: str) -> None:
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("https://generativelanguage.googleapis.com/v1/models/gemini-x:generateContent", "generate"),
+        ("https://aiplatform.googleapis.com/v1/projects/p/publishers/other/models/m:rawPredict", "generate"),
         ("https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse", "generate"),
         ("https://api.cohere.com/v2/chat", "generate"),
-        ("http://localhost:11434/api/chat", "generate"),
-        ("https://api.openai.com/v1/decisions", "generate"),
         ("https://api.cohere.com/v2/rerank", "rerank"),
         ("https://api.openai.com/v1/moderations", "moderate"),
     ],

@@ -78,6 +78,8 @@ def mutated(document: Any, data: st.DataObject) -> Any:
     return changed
 
 
+#: How the lines begin that hold JSON: in a stream of events, of lines, and in a document.
+STARTS = (b"data: {", b"{", b"[")
 REQUEST = {
     "model": "m",
     "stream": True,
@@ -93,6 +95,12 @@ REQUEST = {
     "tools": [{"name": "f", "type": "mcp", "server_label": "l", "function": {"name": "g"}, "custom": {"name": "h"}}],
     "functions": [{"name": "f"}],
     "mcp_servers": [{"name": "f"}],
+    "systemInstruction": {"parts": [{"text": "s"}]},
+    "contents": [{"role": "user", "parts": [{"text": "x"}, {"functionResponse": {"name": "f", "response": {"a": 1}}}]}],
+    "cachedContent": "c",
+    "continuationToken": "t",
+    "inputs": [{"type": "function.result", "tool_call_id": "c"}],
+    "questions": {"q": {"type": "choice"}},
 }
 
 
@@ -101,14 +109,11 @@ REQUEST = {
 def test_any_value_in_any_place(example: Example, data: st.DataObject) -> None:
     """A real answer or request in which one value has another type or size gives an attempt."""
     request = json.dumps(mutated(REQUEST, data)).encode()
-    if example.headers == SSE:
-        lines = example.body.split(b"\n")
-        places = [at for at, line in enumerate(lines) if line.startswith(b"data: {")]
-        at = data.draw(st.sampled_from(places))
-        lines[at] = b"data: " + json.dumps(mutated(json.loads(lines[at][6:]), data)).encode()
-        body = b"\n".join(lines)
-    else:
-        body = json.dumps(mutated(json.loads(example.body), data)).encode()
+    lines = example.body.split(b"\n")
+    at = data.draw(st.sampled_from([at for at, line in enumerate(lines) if line.startswith(STARTS)]))
+    head = b"data: " if lines[at].startswith(b"data: ") else b""
+    lines[at] = head + json.dumps(mutated(json.loads(lines[at].removeprefix(head)), data)).encode()
+    body = b"\n".join(lines)
 
     check(read_call("POST", example.url, request, 200, example.headers, body))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_wire_fuzz import EXAMPLE, SCALARS, mutated
-from wire_examples import EXAMPLES, Example, render
+from wire_examples import EXAMPLES, JSON, LINES, Example, render
 
 from pytest_fanout.wire import classify, read_call
 from pytest_fanout.wire.quick import Cost, quick_cost
@@ -37,6 +37,9 @@ def check_agreement(example: Example, body: bytes) -> bool:
         ("OR2", Cost(602, 2)),
         ("AN1", Cost(2650, 0)),
         ("AN8", Cost(64, 0)),
+        ("GE1", Cost(623, 0)),
+        ("GE4", Cost(32, 0)),
+        ("GE6", Cost(140, 0)),
     ],
 )
 def test_plain_answers_are_read_quickly(name: str, cost: Cost) -> None:
@@ -45,11 +48,28 @@ def test_plain_answers_are_read_quickly(name: str, cost: Cost) -> None:
     assert quick_cost(classify("POST", example.url).api, example.body) == cost
 
 
-@pytest.mark.parametrize("name", ["OC3", "OC4", "OC8", "OC11", "OC14", "OR1", "OR4"])
+@pytest.mark.parametrize(
+    "name", ["OC3", "OC4", "OC8", "OC11", "OC14", "OR1", "OR4", "GE2", "GE3", "GE5", "OL1", "OL2", "OL3"]
+)
 def test_anything_else_is_left_to_the_full_reading(name: str) -> None:
     """Dialects, cut streams, hosted tools and failures are never guessed at."""
     example = EXAMPLES[name]
     assert quick_cost(classify("POST", example.url).api, example.body) is None
+
+
+def test_ollamas_answers_are_read_quickly() -> None:
+    """Its stream ends with the counts, unless a line before asks for a tool; in one document it says everything."""
+    url = "http://localhost:11434/api/chat"
+    said = {"model": "m", "message": {"role": "assistant", "content": "a"}, "done": False}
+    last = {**said, "done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 2}
+    tools = [{"function": {"name": "find", "arguments": {}}}] * 2
+    asked = {**last, "message": {"role": "assistant", "content": "", "tool_calls": tools}}
+    example = Example("OL", url, b"", LINES, b"", {})
+    for lines, cost in [([said, last], Cost(9, 0)), ([asked], Cost(9, 2)), ([asked, last], None), ([said], None)]:
+        body = b"\n".join(json.dumps(line).encode() for line in lines) + b"\n"
+
+        assert quick_cost("ollama.chat", body) == cost
+        assert check_agreement(example, body) is (cost is not None)
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
@@ -66,7 +86,7 @@ def test_both_readings_agree_on_noise(example: Example, data: st.DataObject) -> 
     check_agreement(example, example.body[:start] + data.draw(st.binary(max_size=20)) + example.body[end:])
 
 
-@given(st.sampled_from([e for e in EXAMPLES.values() if e.body[:1] == b"{"]), st.data())
+@given(st.sampled_from([e for e in EXAMPLES.values() if e.headers == JSON]), st.data())
 def test_both_readings_agree_on_changed_values(example: Example, data: st.DataObject) -> None:
     """Also where one value has become something else."""
     check_agreement(example, json.dumps(mutated(json.loads(example.body), data)).encode())

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pytest_fanout.records import Attempt, ToolCall
+from pytest_fanout.records import Attempt, SideCall, ToolCall
 
 SSE = {"Content-Type": "text/event-stream; charset=utf-8"}
 JSON = {"content-type": "application/json"}
+LINES = {"content-type": "application/x-ndjson"}
 DEFAULTS: dict[str, Any] = {
     "kind": "generate",
     "status": "ok",
@@ -51,19 +52,29 @@ def render(events: list[list[Any]]) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
+def render_answer(entry: dict[str, Any]) -> tuple[dict[str, str], bytes]:
+    """Headers and body: a stream of events, lines of JSON, or one document."""
+    if "events" in entry:
+        return SSE, render(entry["events"])
+    if "lines" in entry:
+        return LINES, b"".join(json.dumps(line).encode() + b"\n" for line in entry["lines"])
+    return JSON, json.dumps(entry["document"]).encode()
+
+
 def load_examples() -> dict[str, Example]:
     found = {}
     for entry in json.loads((Path(__file__).parent / "worked_examples.json").read_text(encoding="utf-8")):
-        streamed = "events" in entry
+        headers, body = render_answer(entry)
         expect = DEFAULTS | entry["expect"]
         expect["tool_calls"] = tuple(ToolCall(**call) for call in expect["tool_calls"])
+        expect["side_calls"] = tuple(SideCall(**call) for call in expect["side_calls"])
         expect["notes"] = tuple(expect["notes"])
         found[entry["id"]] = Example(
             entry["id"],
             entry["url"],
             json.dumps({"model": "asked-x", "messages": [], **entry["request"]}).encode(),
-            SSE if streamed else JSON,
-            render(entry["events"]) if streamed else json.dumps(entry["document"]).encode(),
+            headers,
+            body,
             expect,
         )
     return found
