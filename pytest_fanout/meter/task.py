@@ -167,7 +167,12 @@ class TaskScope:
         """Whether the task has been stopped, and calls that were sent before it may still be answered."""
         if self.capped is None or time.monotonic() > self.stopped_at + FINISH_S:
             return False
-        return any(used.in_flight for used in self._used.values())
+        return self.is_flying
+
+    @property
+    def is_flying(self) -> bool:
+        """Whether a call of it is in flight."""
+        return any(used.in_flight for used in list(self._used.values()))
 
     def stopped(self) -> TaskStopped:
         cap = self.capped or ""

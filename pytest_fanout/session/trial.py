@@ -24,7 +24,8 @@ from pytest_fanout.records import (
     StaleNote,
     TaskRun,
 )
-from pytest_fanout.session.items import MeasuredTask, TrialFailed
+from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.items import MeasuredTask
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.replay import ReplaySource
 
@@ -78,6 +79,7 @@ class TrialRunner:
         self.codecs = codecs
         self.redact = redact
         self.scope: Any = None  # of the execution that runs now
+        self._work: MeasuredTask | None = None
         self.proving = False  # that execution proves a recording
 
     def run(self, work: MeasuredTask, call: Callable[[], Any]) -> tuple[TaskRun, BaseException | None]:
@@ -124,6 +126,7 @@ class TrialRunner:
         self.scope = scope
         work.duration_ms = None
         work.agent_ended = lambda: self._agent_ended(work, scope)
+        self._work = work
         error: BaseException | None = None
         try:
             call()
@@ -156,7 +159,13 @@ class TrialRunner:
     def _agent_ended(self, work: MeasuredTask, scope: TaskScope) -> None:
         """The entry point has returned: what follows (checks, graders) is no part of the task's time."""
         self.meter.settle(scope)
-        work.duration_ms = scope.now_ms()
+        if work.duration_ms is None:
+            work.duration_ms = scope.now_ms()
+
+    def agent_has_ended(self) -> None:
+        """The same, told by an entry point that has more to do afterwards."""
+        if self._work is not None:
+            self._work.agent_ended()
 
     def _record(
         self, work: MeasuredTask, call: Callable[[], Any], old: Recording | None
