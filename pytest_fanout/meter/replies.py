@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
-from pytest_fanout.meter.flight import Flight, RawHeaders
+from pytest_fanout.meter.flight import CUT, Flight, RawHeaders
+from pytest_fanout.meter.task import FINISH_S, TaskScope
 from pytest_fanout.records import HttpAnswer
 
 _RETRIED = frozenset({408, 409, 429})
@@ -23,26 +25,56 @@ class Playback:
         self.error = answer.error
         self.ended_ms = answer.ended_ms
         self.is_whole = answer.outcome == "complete"
+        self._is_cut = answer.status is None and answer.error == CUT
+        self._patience = time.monotonic() + FINISH_S
 
     def read_to_end(self) -> str | None:
         """The client has read all that there is: the name of the error to raise in it, or None."""
         answer, flight = self._answer, self._flight
+        if self._is_cut:
+            return self._cut()
         if answer.outcome == "error":
             flight.end("error", answer.error)
             return answer.error or "ReadError"
         if answer.outcome in _PREFIXES:
-            flight.end("error", "ReadError")
-            if flight.scope is not None:
-                flight.scope.add_problem(
-                    "recording-prefix",
-                    f"task {flight.scope.task!r} reads on where the recorded run stopped reading"
-                    f" (request {flight.seq + 1}): only the first part of that answer is known\n"
-                    "  mend: record the task anew",
-                    "stale",
-                )
-            return "ReadError"
+            return self._prefix("reads on where the recorded run stopped reading")
         flight.end("complete")
         return None
+
+    def awaits_stop(self) -> bool:
+        """Whether the client should wait: the recorded task was stopped during this call, and this one not yet."""
+        scope = self._flight.scope
+        if not self._is_cut or scope is None or scope.capped is not None or self._is_out_of_time(scope):
+            return False
+        return time.monotonic() < self._patience
+
+    def _is_out_of_time(self, scope: TaskScope) -> bool:
+        """Whether it was the wall clock that stopped the recorded task, and the cap is still the same."""
+        replayed, limit = self._flight.replayed, scope.caps.wall_seconds
+        return replayed is not None and limit is not None and replayed.started_ms + self.ended_ms >= limit * 1000
+
+    def _cut(self) -> str:
+        while self.awaits_stop():
+            time.sleep(0.001)
+        scope = self._flight.scope
+        if scope is not None and scope.capped is None and self._is_out_of_time(scope):
+            scope.stop("wall_seconds")
+        if scope is None or scope.capped is None:
+            return self._prefix("goes on where the recorded run was stopped by a cap")
+        raise scope.stopped()
+
+    def _prefix(self, what: str) -> str:
+        flight = self._flight
+        flight.end("error", "ReadError")
+        if flight.scope is not None:
+            flight.scope.add_problem(
+                "recording-prefix",
+                f"task {flight.scope.task!r} {what}"
+                f" (request {flight.seq + 1}): only the first part of that answer is known\n"
+                "  mend: record the task anew",
+                "stale",
+            )
+        return "ReadError"
 
     def close(self) -> None:
         self._flight.end("closed_early")

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_fanout import wire
+from pytest_fanout.meter.flight import CUT
 from pytest_fanout.meter.grouping import Counted, group_attempts
 from pytest_fanout.meter.ledger import AGENT
 from pytest_fanout.meter.reader import COUNTED, Reader, host_port
@@ -160,6 +161,9 @@ class _Sorting:
     def _count(self, exchange: Exchange, attempt: Attempt, name: str) -> None:
         end = exchange.started_ms + exchange.answer.ended_ms
         url = exchange.request.url.partition("?")[0]
+        answer = exchange.answer
+        if answer.status is None and (answer.outcome == "unread" or answer.error == CUT):
+            attempt = replace(attempt, status="pending", usage_source="missing")  # sent; the end came before its answer
         timed = replace(attempt, url=url, started_ms=exchange.started_ms, ended_ms=end)
         self.counted.setdefault(exchange.bucket, []).append(Counted(exchange, timed))
         self.hosts.add(host_port(exchange.request.url))

@@ -149,6 +149,16 @@ class Seam:
         (scope or self).add_problem("missing-key", f"{text}\n  mend: export {variable}=... before pytest starts")
         return text
 
+    async def let_finish(self) -> None:
+        """Before TaskStopped is raised into a coroutine: it would cancel the calls that its siblings have in flight,
+        and what those cost would never be known. They get a moment.
+        """
+        import anyio
+
+        place = self.ledger.place()
+        while place is not None and place.scope.is_finishing:
+            await anyio.sleep(0.005)
+
     def sending(self, method: str, raw_path: bytes) -> Sent | None:
         """A network transport is about to send. A transport of the user's above it may send one request many times.
 

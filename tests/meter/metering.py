@@ -80,8 +80,9 @@ def run_task(
         value = agent()
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
-    except (Exception, TaskStopped) as raised:
-        error = raised
+    except (Exception, TaskStopped, BaseExceptionGroup) as raised:
+        # as the session does: with its traceback an error would keep alive what a stopped agent has left half done
+        error = TaskStopped(str(scope.stopped())) if scope.overdue else raised
     trace = meter.close_task(scope)
     return Result(trace, measure_trial(trace.exchanges, trace.duration_ms), value, error)
 

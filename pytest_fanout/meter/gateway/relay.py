@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.seam import Seam
 
 LAYER: Final = "gateway"
+_TASK_KEY: Final = b"x-fanout-key"  # by which a server says for which of its tasks it calls
 _LARGEST_LINE: Final = 1 << 20  # of a request line or a header: agents send long ones, and the upstream decides
 _SILENT: Final = logging.getLogger("pytest_fanout.gateway")
 
@@ -178,10 +179,12 @@ class Relay:
         body = await self._read(request)
         seam = self._seam
         scope = asked.ticket.scope()
-        running = seam.ledger.running if scope is None else None
+        running = seam.ledger.running if scope is None and not seam.ledger.setup_depth else None
         place = Place(scope, AGENT) if scope is not None else running.home if running is not None else None
         try:
-            flight = seam.begin(LAYER, asked.method, asked.url, asked.headers, body, place=place, depth=asked.depth)
+            headers = [pair for pair in asked.headers if pair[0].lower() != _TASK_KEY]  # it has done its work
+            asked = asked._replace(headers=headers)
+            flight = seam.begin(LAYER, asked.method, asked.url, headers, body, place=place, depth=asked.depth)
         except TaskStopped as stopped:
             return self._error(400, "capped", str(stopped).removeprefix("pytest-fanout: "))
         playback = playback_of(flight) if flight is not None else None
@@ -265,7 +268,12 @@ class Relay:
     async def _play(self, request: web.BaseRequest, playback: Playback, flight: Flight | None) -> web.StreamResponse:
         """A recorded answer, or one of ours."""
         if playback.status is None:
-            error = playback.read_to_end()
+            while playback.awaits_stop():
+                await asyncio.sleep(0.001)
+            try:
+                error = playback.read_to_end()
+            except TaskStopped as stopped:
+                return self._error(400, "capped", str(stopped).removeprefix("pytest-fanout: "))
             if error == "ConnectError":
                 return self._unreachable(flight.url if flight is not None else "", "as recorded")
             if error == "CancelledError":
