@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sdk_matrix.environments import python_of
 from sdk_matrix.matrix import Cell, Pair, pairs_of
 from sdk_matrix.provider import Provider, Truth
 
@@ -151,20 +152,17 @@ def _not_the_story(pair: Pair, truth: Truth) -> list[str]:
     return faults
 
 
-def main() -> None:
-    """``python -m sdk_matrix.driving CELL [PYTHON]``: run one cell and print what came out."""
-    import tempfile
+def interpreter_for(cell: Cell) -> str:
+    """The interpreter of its environment, where FANOUT_MATRIX_ENVS says that there are any; else this one.
 
-    from sdk_matrix.matrix import CELLS
-
-    cell = next(one for one in CELLS if one.name == sys.argv[1])
-    python = sys.argv[2] if len(sys.argv) > 2 else sys.executable
-    with tempfile.TemporaryDirectory() as scratch:
-        result = run(cell, python, Path(scratch))
-    for outcome in result.outcomes:
-        print(f"{outcome.pair.form}/{outcome.pair.story}: {outcome.truth} {outcome.ours['layers']}")
-    print("\n".join(result.faults) or "exact")
-
-
-if __name__ == "__main__":
-    main()
+    Raises:
+        LookupError: there is no such environment; the text says how to build it.
+    """
+    envs = os.environ.get("FANOUT_MATRIX_ENVS")
+    if not envs:
+        return sys.executable
+    python = python_of(cell.environment, Path(envs))
+    if python is None:
+        command = f"python tests/sdk_matrix/build.py {cell.environment} --into {envs}"
+        raise LookupError(f"{cell.name} has no environment; build it by: {command}")
+    return str(python)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from collections.abc import Mapping
+from typing import Any
 
 FORMS = ("sync", "async", "streamed", "async streamed")
 STREAMED = frozenset({"streamed", "async streamed"})
@@ -40,14 +40,21 @@ class Pair:
     story: str
 
 
-_OPENAI = {"key": "OPENAI_API_KEY", "variable": "OPENAI_BASE_URL", "path": "/v1"}
-_ANTHROPIC = {"key": "ANTHROPIC_API_KEY", "variable": "ANTHROPIC_BASE_URL"}
-_GEMINI = {"key": "GEMINI_API_KEY", "variable": "GOOGLE_GEMINI_BASE_URL"}
-_AWS = {
+_OPENAI: dict[str, Any] = {"key": "OPENAI_API_KEY", "variable": "OPENAI_BASE_URL", "path": "/v1"}
+_ANTHROPIC: dict[str, Any] = {"key": "ANTHROPIC_API_KEY", "variable": "ANTHROPIC_BASE_URL"}
+_GEMINI: dict[str, Any] = {"key": "GEMINI_API_KEY", "variable": "GOOGLE_GEMINI_BASE_URL"}
+_AWS: dict[str, Any] = {
     "key": "AWS_ACCESS_KEY_ID",
     "variable": "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
     "environ": {"AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"},
 }
+
+_COHERE: dict[str, Any] = {"key": "CO_API_KEY", "variable": "CO_API_URL", "reads_variable_at_import": True}
+_HUGGINGFACE: dict[str, Any] = {"key": "HF_TOKEN", "path": "/v1"}
+_LITELLM = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+_CREWAI = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
+_LANGCHAIN_ANTHROPIC = ("langchain", "langgraph", "langchain-anthropic")
+_LLAMA_INDEX = ("llama-index-core", "llama-index-llms-openai", "openai")
 
 CELLS = (
     Cell("openai-chat", "openai_chat", "openai", ("openai",), **_OPENAI, is_core=True),
@@ -57,39 +64,48 @@ CELLS = (
     Cell("google-genai", "gemini", "google-genai", ("google-genai",), **_GEMINI),
     Cell("google-genai-aiohttp", "gemini", "google-genai-aiohttp", ("google-genai", "aiohttp"), **_GEMINI),
     Cell("mistral", "mistral", "mistral", ("mistralai",), "MISTRAL_API_KEY"),
-    Cell("cohere", "cohere", "cohere", ("cohere",), "CO_API_KEY", "CO_API_URL", reads_variable_at_import=True),
+    Cell("cohere", "cohere", "cohere", ("cohere",), **_COHERE),
+    Cell("cohere-aiohttp", "cohere", "cohere-aiohttp", ("cohere", "aiohttp"), **_COHERE),
     Cell("groq", "groq", "groq", ("groq",), "GROQ_API_KEY", "GROQ_BASE_URL"),
     Cell("together", "together", "together", ("together",), "TOGETHER_API_KEY", "TOGETHER_BASE_URL"),
     Cell("ollama", "ollama", "ollama", ("ollama",), "OLLAMA_API_KEY", "OLLAMA_HOST"),
-    Cell("huggingface", "huggingface", "huggingface", ("huggingface-hub",), "HF_TOKEN", path="/v1"),
-    Cell("bedrock-converse", "bedrock", "boto3", ("boto3", "botocore"), **_AWS),
-    Cell("bedrock-invoke", "bedrock", "boto3", ("boto3", "botocore"), **_AWS),
-    Cell("litellm", "openai_chat", "litellm", ("litellm",), **_OPENAI),
+    Cell("huggingface", "huggingface", "huggingface", ("huggingface-hub",), **_HUGGINGFACE),
+    Cell("bedrock-converse", "bedrock", "boto3", ("boto3",), **_AWS),
+    Cell("bedrock-invoke", "bedrock", "boto3", ("boto3",), **_AWS),
+    Cell("litellm", "openai_chat", "litellm", ("litellm", "openai"), **_OPENAI, environ=_LITELLM),
+    Cell("litellm-anthropic", "anthropic_messages", "litellm", ("litellm",), **_ANTHROPIC, environ=_LITELLM),
+    Cell("litellm-gemini", "gemini", "litellm", ("litellm",), "GEMINI_API_KEY", "GEMINI_API_BASE", environ=_LITELLM),
     Cell("openai-agents", "openai_responses", "openai-agents", ("openai-agents", "openai"), **_OPENAI),
     Cell("pydantic-ai", "openai_chat", "pydantic-ai", ("pydantic-ai-slim", "openai"), **_OPENAI),
-    Cell("langchain", "openai_chat", "langchain", ("langchain", "langgraph", "langchain-openai", "openai"), **_OPENAI),
+    Cell("pydantic-ai-anthropic", "anthropic_messages", "pydantic-ai", ("pydantic-ai-slim", "anthropic"), **_ANTHROPIC),
+    Cell("pydantic-ai-google", "gemini", "pydantic-ai", ("pydantic-ai-slim", "google-genai"), **_GEMINI),
+    Cell("langchain", "openai_chat", "langchain", ("langchain", "langgraph", "langchain-openai"), **_OPENAI),
+    Cell("langchain-anthropic", "anthropic_messages", "langchain", _LANGCHAIN_ANTHROPIC, **_ANTHROPIC),
     Cell("smolagents", "openai_chat", "smolagents", ("smolagents", "openai"), **_OPENAI),
-    Cell("crewai", "openai_chat", "crewai", ("crewai", "openai"), **_OPENAI),
+    Cell("smolagents-huggingface", "huggingface", "smolagents", ("smolagents", "huggingface-hub"), **_HUGGINGFACE),
+    Cell("crewai", "openai_chat", "crewai", ("crewai", "openai"), **_OPENAI, environ=_CREWAI),
     Cell("google-adk", "gemini", "google-adk", ("google-adk", "google-genai"), **_GEMINI),
-    Cell("dspy", "openai_chat", "dspy", ("dspy",), **_OPENAI),
-    Cell("dspy-litellm", "openai_chat", "dspy", ("dspy", "litellm"), **_OPENAI),
-    Cell("llama-index", "openai_chat", "llama-index", ("llama-index-core", "llama-index-llms-openai"), **_OPENAI),
+    Cell("dspy", "openai_chat", "dspy", ("dspy",), **_OPENAI, environ=_LITELLM),
+    Cell("dspy-litellm", "openai_chat", "dspy", ("dspy", "litellm"), **_OPENAI, environ=_LITELLM),
+    Cell("llama-index", "openai_chat", "llama-index", _LLAMA_INDEX, "OPENAI_API_KEY", "OPENAI_API_BASE", path="/v1"),
     Cell("strands", "openai_chat", "strands", ("strands-agents", "openai"), **_OPENAI),
+    Cell("strands-bedrock", "bedrock", "strands", ("strands-agents", "boto3"), **_AWS),
 )
 
 #: ``cell/form/story`` (patterns) -> why it is not in the matrix. What is neither here nor run is a failure.
 UNCOVERED = {
-    "openai-aiohttp/sync/*": "aiohttp is for async clients only",
-    "openai-aiohttp/streamed/*": "aiohttp is for async clients only",
-    "google-genai-aiohttp/sync/*": "aiohttp is for async clients only",
-    "google-genai-aiohttp/streamed/*": "aiohttp is for async clients only",
+    "*-aiohttp/sync/*": "aiohttp is for async clients only",
+    "*-aiohttp/streamed/*": "aiohttp is for async clients only",
+    "cohere*/*streamed/retry": "the SDK does not retry a stream",
     "ollama/*/retry": "the SDK does not retry",
     "huggingface/*/retry": "the SDK does not retry a model call",
     "bedrock-*/async*/*": "boto3 has no async form",
+    "litellm-gemini/*streamed/retry": "litellm opens a stream of Gemini only when it is read, past its retries",
     "openai-agents/streamed/*": "its runner streams in async code only",
-    "smolagents/async*/*": "its agents have no async form",
+    "smolagents*/async*/*": "its agents have no async form",
     "crewai/*/early": "closing its stream does not close the model's: a thread of it reads on to the end",
-    "strands/streamed/*": "it has no sync stream; its sync form streams on the wire",
+    "google-adk/streamed/early": "its sync runner is a thread that reads on to the end",
+    "strands*/streamed/*": "it has no sync stream; its sync form streams on the wire",
 }
 
 

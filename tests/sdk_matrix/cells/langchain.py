@@ -1,7 +1,8 @@
-"""langchain's agent (a langgraph graph) on OpenAI's chat."""
+"""langchain's agent (a langgraph graph) on OpenAI's chat; another cell gives it another model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from langchain.agents import create_agent
@@ -11,12 +12,19 @@ from sdk_matrix.cells.shop import QUESTION, checked, price, stock
 ASKED = {"messages": [{"role": "user", "content": QUESTION}]}
 
 
-def _agent(url: str | None, **options: Any) -> Any:
-    return create_agent(ChatOpenAI(model="gpt-x", base_url=url, **options), [price, stock])
+def _openai(url: str | None) -> Any:
+    return ChatOpenAI(model="gpt-x", base_url=url, stream_usage=True)
+
+
+MODEL: Callable[[str | None], Any] = _openai
+
+
+def _agent(url: str | None) -> Any:
+    return create_agent(MODEL(url), [price, stock])
 
 
 def _last(state: dict[str, Any]) -> str:
-    return checked(state["messages"][-1].content)
+    return checked(state["messages"][-1].text)
 
 
 def sync(url: str | None) -> str:
@@ -28,24 +36,22 @@ async def async_(url: str | None) -> str:
 
 
 def streamed(url: str | None) -> str:
-    agent = _agent(url, stream_usage=True)
-    parts = list(agent.stream(ASKED, stream_mode="messages"))
-    return checked("".join(message.content for message, _ in parts if message.type == "AIMessageChunk"))
+    parts = list(_agent(url).stream(ASKED, stream_mode="messages"))
+    return checked("".join(message.text for message, _ in parts if message.type == "AIMessageChunk"))
 
 
 async def async_streamed(url: str | None) -> str:
-    agent = _agent(url, stream_usage=True)
-    parts = [part async for part in agent.astream(ASKED, stream_mode="messages")]
-    return checked("".join(message.content for message, _ in parts if message.type == "AIMessageChunk"))
+    parts = [part async for part in _agent(url).astream(ASKED, stream_mode="messages")]
+    return checked("".join(message.text for message, _ in parts if message.type == "AIMessageChunk"))
 
 
 def early(url: str | None) -> None:
-    stream = ChatOpenAI(model="gpt-x", base_url=url, stream_usage=True).stream(QUESTION)
+    stream = MODEL(url).stream(QUESTION)
     next(stream)
     stream.close()
 
 
 async def async_early(url: str | None) -> None:
-    stream = ChatOpenAI(model="gpt-x", base_url=url, stream_usage=True).astream(QUESTION)
+    stream = MODEL(url).astream(QUESTION)
     await anext(stream)
     await stream.aclose()

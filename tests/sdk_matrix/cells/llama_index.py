@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llama_index.core.agent.workflow import AgentStream, FunctionAgent
@@ -37,7 +38,7 @@ def _loop(llm: OpenAI, ask: Any) -> str:
 
 def sync(url: str | None) -> str:
     llm = _llm(url)
-    return _loop(llm, lambda messages: llm.chat_with_tools(TOOLS, chat_history=messages))
+    return _loop(llm, lambda m: llm.chat_with_tools(TOOLS, chat_history=m, allow_parallel_tool_calls=True))
 
 
 async def async_(url: str | None) -> str:
@@ -47,7 +48,8 @@ async def async_(url: str | None) -> str:
 
 def streamed(url: str | None) -> str:
     llm = _streaming_llm(url)
-    return _loop(llm, lambda messages: list(llm.stream_chat_with_tools(TOOLS, chat_history=messages))[-1])
+    ask = partial(llm.stream_chat_with_tools, TOOLS, allow_parallel_tool_calls=True)
+    return _loop(llm, lambda messages: list(ask(chat_history=messages))[-1])
 
 
 async def async_streamed(url: str | None) -> str:

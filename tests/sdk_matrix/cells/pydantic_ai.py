@@ -1,6 +1,9 @@
-"""pydantic-ai on OpenAI's chat."""
+"""pydantic-ai on OpenAI's chat; other cells give it another model."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -8,8 +11,15 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from sdk_matrix.cells.shop import QUESTION, checked, price, stock
 
 
+def _openai(url: str | None) -> Any:
+    return OpenAIChatModel("gpt-x", provider=OpenAIProvider(base_url=url))
+
+
+MODEL: Callable[[str | None], Any] = _openai
+
+
 def _agent(url: str | None) -> Agent:
-    return Agent(OpenAIChatModel("gpt-x", provider=OpenAIProvider(base_url=url)), tools=[price, stock])
+    return Agent(MODEL(url), tools=[price, stock])
 
 
 def sync(url: str | None) -> str:

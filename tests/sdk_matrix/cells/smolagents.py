@@ -1,8 +1,9 @@
-"""smolagents: its tool-calling agent on OpenAI's chat, whose answer is a tool call as well."""
+"""smolagents: its tool-calling agent, whose answer is a tool call as well, on OpenAI's chat; or another model."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from sdk_matrix.cells.shop import QUESTION, checked
@@ -13,9 +14,15 @@ from smolagents import OpenAIModel, ToolCallingAgent, tool
 price, stock = tool(_price), tool(_stock)
 
 
+def _openai(url: str | None) -> Any:
+    return OpenAIModel("gpt-x", api_base=url, api_key=os.environ["OPENAI_API_KEY"])
+
+
+MODEL: Callable[[str | None], Any] = _openai
+
+
 def _agent(url: str | None, **options: Any) -> ToolCallingAgent:
-    model = OpenAIModel("gpt-x", api_base=url, api_key=os.environ["OPENAI_API_KEY"])
-    return ToolCallingAgent([price, stock], model, verbosity_level=0, **options)
+    return ToolCallingAgent([price, stock], MODEL(url), verbosity_level=0, **options)
 
 
 def sync(url: str | None) -> str:
@@ -28,7 +35,6 @@ def streamed(url: str | None) -> str:
 
 
 def early(url: str | None) -> None:
-    model = OpenAIModel("gpt-x", api_base=url, api_key=os.environ["OPENAI_API_KEY"])
-    stream = model.generate_stream([{"role": "user", "content": QUESTION}])
+    stream = MODEL(url).generate_stream([{"role": "user", "content": QUESTION}])
     next(stream)
     stream.close()

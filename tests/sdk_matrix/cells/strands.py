@@ -1,8 +1,9 @@
-"""strands on OpenAI's chat. It streams on the wire, whatever form its caller takes."""
+"""strands on OpenAI's chat; another cell gives it another model. It streams on the wire in every form."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from sdk_matrix.cells.shop import QUESTION, checked
@@ -14,12 +15,18 @@ from strands.models.openai import OpenAIModel
 price, stock = tool(_price), tool(_stock)
 
 
-def _agent(url: str | None) -> Agent:
+def _openai(url: str | None) -> Any:
     client: dict[str, Any] = {"api_key": os.environ["OPENAI_API_KEY"]}
     if url is not None:
         client["base_url"] = url
-    model = OpenAIModel(client_args=client, model_id="gpt-x")
-    return Agent(model=model, tools=[price, stock], callback_handler=None)
+    return OpenAIModel(client_args=client, model_id="gpt-x")
+
+
+MODEL: Callable[[str | None], Any] = _openai
+
+
+def _agent(url: str | None) -> Agent:
+    return Agent(model=MODEL(url), tools=[price, stock], callback_handler=None)
 
 
 def sync(url: str | None) -> str:
@@ -38,8 +45,7 @@ async def async_streamed(url: str | None) -> str:
 
 
 async def async_early(url: str | None) -> None:
-    stream = _agent(url).stream_async(QUESTION)
-    async for event in stream:
+    agent = _agent(url)
+    async for event in agent.stream_async(QUESTION):
         if "data" in event:
-            break
-    await stream.aclose()
+            agent.cancel()

@@ -38,7 +38,9 @@ def asked(path: str, query: str, body: Any) -> Asked | None:
     model, _, verb = path.rpartition("/")[2].partition(":")
     if verb not in ("generateContent", "streamGenerateContent"):
         return None
-    offered = tuple(f["name"] for tool in body.get("tools") or () for f in tool.get("functionDeclarations") or ())
+    # Its parser takes the names of the protobuf fields as well, and litellm sends those.
+    declared = [tool.get("functionDeclarations") or tool.get("function_declarations") for tool in body.get("tools", ())]
+    offered = tuple(function["name"] for some in declared for function in some or ())
     return Asked(model, verb.startswith("stream"), offered)
 
 
