@@ -45,7 +45,7 @@ PATIENCE_S = 10.0
 
 @dataclass
 class Heard:
-    """One request, and what was answered. ``tokens`` None: the client has not heard, or not to the end, what it cost."""
+    """One request and its answer. ``tokens`` None: the client has not heard, or not to the end, what it cost."""
 
     method: str
     path: str

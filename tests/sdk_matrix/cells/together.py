@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from together import AsyncTogether, Together
 from sdk_matrix.cells import chat_agent as agent
+from together import AsyncTogether, Together
 
 ASK: dict[str, Any] = {"model": "llama-x", "tools": agent.TOOLS}
 

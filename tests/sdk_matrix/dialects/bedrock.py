@@ -1,5 +1,5 @@
 """Bedrock: Converse, and InvokeModel with a model of Anthropic's. ``inputTokens`` leaves the cache out, as Anthropic
-does: all input is the sum of three. Streams are binary AWS event streams; Converse tells its usage after messageStop."""
+does: all input is the sum of three. Streams are binary AWS event streams; usage comes after messageStop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape that the hosts of ``/chat/completions`` share. Each of them has a file of its own for what it does its way."""
+"""The shape that the hosts of ``/chat/completions`` share. each has a file for its own ways."""
 
 from __future__ import annotations
 

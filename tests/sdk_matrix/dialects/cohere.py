@@ -1,4 +1,4 @@
-"""Cohere v2. ``usage.tokens`` counts, as floats; ``billed_units`` is another thing. Cached tokens are part of the input."""
+"""Cohere v2. ``usage.tokens`` counts, as floats; ``billed_units`` is another thing. Cached tokens are input too."""
 
 from __future__ import annotations
 

@@ -120,5 +120,3 @@ def frames(said: Said) -> Iterator[str]:
     """The same as text frames of a WebSocket."""
     for event in events(said):
         yield json.dumps(event)
-
-
