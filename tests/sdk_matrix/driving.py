@@ -161,7 +161,7 @@ def interpreter_for(cell: Cell) -> str:
     envs = os.environ.get("FANOUT_MATRIX_ENVS")
     if not envs:
         return sys.executable
-    python = python_of(cell.environment, Path(envs))
+    python = python_of(cell.environment, Path(envs).resolve())
     if python is None:
         command = f"python tests/sdk_matrix/build.py {cell.environment} --into {envs}"
         raise LookupError(f"{cell.name} has no environment; build it by: {command}")
