@@ -59,6 +59,7 @@ _LLAMA_INDEX = ("llama-index-core", "llama-index-llms-openai", "openai")
 CELLS = (
     Cell("openai-chat", "openai_chat", "openai", ("openai",), **_OPENAI, is_core=True),
     Cell("openai-responses", "openai_responses", "openai", ("openai",), **_OPENAI, is_core=True),
+    Cell("openai-websocket", "openai_responses", "openai", ("openai", "websockets"), **_OPENAI),
     Cell("openai-aiohttp", "openai_chat", "openai", ("openai", "aiohttp"), **_OPENAI),
     Cell("anthropic-messages", "anthropic_messages", "anthropic", ("anthropic",), **_ANTHROPIC, is_core=True),
     Cell("google-genai", "gemini", "google-genai", ("google-genai",), **_GEMINI),
@@ -94,6 +95,9 @@ CELLS = (
 
 #: ``cell/form/story`` (patterns) -> why it is not in the matrix. What is neither here nor run is a failure.
 UNCOVERED = {
+    "openai-websocket/sync/*": "a WebSocket always streams",
+    "openai-websocket/async/*": "a WebSocket always streams",
+    "openai-websocket/*/retry": "a response that is refused on a WebSocket is not sent again",
     "*-aiohttp/sync/*": "aiohttp is for async clients only",
     "*-aiohttp/streamed/*": "aiohttp is for async clients only",
     "cohere*/*streamed/retry": "the SDK does not retry a stream",
@@ -105,6 +109,7 @@ UNCOVERED = {
     "smolagents*/async*/*": "its agents have no async form",
     "crewai/*/early": "closing its stream does not close the model's: a thread of it reads on to the end",
     "google-adk/streamed/early": "its sync runner is a thread that reads on to the end",
+    "dspy*/streamed/early": "its sync stream is a thread that reads on to the end",
     "strands*/streamed/*": "it has no sync stream; its sync form streams on the wire",
 }
 

@@ -23,6 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from typing import Any, cast
 
+from sdk_matrix import channel
+from sdk_matrix.dialects import openai_responses
 from sdk_matrix.dialects.turns import (
     ANSWER,
     ARGUMENTS,
@@ -130,6 +132,10 @@ class Provider:
         return Said(number, asked.model, "" if asks else _dressed(body), asks, usage), turn
 
 
+def _has_results(body: bytes) -> bool:
+    return all(str(result).encode() in body for result in RESULTS)
+
+
 def _dressed(body: bytes) -> str:
     """The answer, in the form that the prompts of some frameworks ask for."""
     if b"[[ ## answer ## ]]" in body:
@@ -176,12 +182,14 @@ class _Handler(BaseHTTPRequestHandler):
         with provider.lock:
             provider.log.append(heard)
             heard.generates = asked is not None
-            heard.brings_results = all(str(result).encode() in body for result in RESULTS)
+            heard.brings_results = _has_results(body)
             refuses = asked is not None and provider.refuses()
             if asked is not None:
                 said, turn = provider.answer(asked, body)
         if dialect.key_in(headers, query) != provider.key:
             self._send(heard, dialect.refusal(401))
+        elif headers.get("upgrade", "").lower() == "websocket":
+            self._channel(heard, headers["sec-websocket-key"])
         elif asked is None:
             self._send(heard, dialect.other(self.command, path) or Reply.json({"error": "no such path"}, 404))
         elif refuses:
@@ -194,6 +202,29 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(heard, dialect.plain(path, said))
             if asked.wants_usage and not heard.hung_up:
                 heard.tokens = turn.tokens
+
+    def _channel(self, heard: Heard, key: str) -> None:
+        """A WebSocket: each ``response.create`` that comes on it is a request of its own."""
+        heard.status, self.close_connection = 101, True
+        accepted = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": channel.accept_key(key)}
+        self._head(101, accepted)
+        dialect = self.provider.dialect
+        while (body := channel.read_text(self.rfile, self.wfile)) is not None:
+            created = Heard("WS", heard.path, generates=True, status=200, brings_results=_has_results(body))
+            asked = dialect.asked(heard.path, "", json.loads(body))
+            assert asked is not None
+            with self.provider.lock:
+                self.provider.log.append(created)
+                said, turn = self.provider.answer(asked, body)
+            created.tools = tuple(ask.name for ask in said.asks)
+            frames = [json.dumps(event) for event in openai_responses.events(said)]
+            for index, frame in enumerate(frames):
+                if self.provider.story == "early" and index == len(frames) // 2 and self._hangs_up():
+                    created.hung_up = True
+                    break
+                channel.send_text(self.wfile, frame)
+            else:
+                created.tokens = turn.tokens
 
     do_GET = do_POST = do_HEAD = _serve
 
@@ -226,10 +257,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _hangs_up(self) -> bool:
+        """Whether the client closes now: on a WebSocket that comes as a last message, else as the end of all."""
         if not select.select([self.connection], [], [], PATIENCE_S)[0]:
             return False
         try:
-            return self.connection.recv(1, socket.MSG_PEEK) == b""
+            return self.connection.recv(1, socket.MSG_PEEK) in (b"", b"\x88")
         except OSError:
             return True
 

@@ -80,13 +80,6 @@ async def async_streamed(url: str | None) -> str:
                 return checked(said.answer)
 
 
-def early(url: str | None) -> None:
-    with dspy.context(**_settings(url)):
-        stream = _streaming(async_streaming=False)(**_asked([]))
-        next(stream)
-        stream.close()
-
-
 async def async_early(url: str | None) -> None:
     with dspy.context(**_settings(url)):
         stream = _streaming()(**_asked([]))

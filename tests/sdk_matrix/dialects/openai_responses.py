@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -114,9 +113,3 @@ def events(said: Said) -> Iterator[dict[str, Any]]:
 def streamed(path: str, said: Said) -> Iterator[bytes]:
     for event in events(said):
         yield sse(event, event["type"])
-
-
-def frames(said: Said) -> Iterator[str]:
-    """The same as text frames of a WebSocket."""
-    for event in events(said):
-        yield json.dumps(event)
