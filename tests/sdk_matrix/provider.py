@@ -67,7 +67,6 @@ class Truth:
     attempts: int
     tool_calls: Mapping[str, int]
     tokens: Tokens
-    other: int
     hung_up: int
     brought_results: bool
     statuses: tuple[int | None, ...]
@@ -104,7 +103,6 @@ class Provider:
             attempts=len(generated),
             tool_calls=dict(sorted(Counter(tool for heard in answered for tool in heard.tools).items())),
             tokens=_sum([heard.tokens for heard in answered]),
-            other=len(self.log) - len(generated),
             hung_up=sum(heard.hung_up for heard in self.log),
             brought_results=any(heard.brings_results for heard in answered),
             statuses=tuple(heard.status for heard in self.log),

@@ -71,7 +71,6 @@ TRUTH = provider.Truth(
     attempts=3,
     tool_calls={"price": 1, "stock": 1},
     tokens=Tokens(10, 4, None, 6, 2),
-    other=0,
     hung_up=0,
     brought_results=True,
     statuses=(429, 200, 200),
