@@ -42,7 +42,7 @@ from sdk_matrix.dialects.turns import (
 
 STORIES = ("plain", "tools", "retry", "early")
 #: How long a half-told stream waits for its client to hang up, in seconds.
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 
 
 @dataclass
@@ -215,14 +215,20 @@ class _Handler(BaseHTTPRequestHandler):
                 self.provider.log.append(created)
                 said, turn = self.provider.answer(asked, body)
             created.tools = tuple(ask.name for ask in said.asks)
-            frames = [json.dumps(event) for event in openai_responses.events(said)]
+            created.hung_up = not self._tell([json.dumps(event) for event in openai_responses.events(said)])
+            created.tokens = None if created.hung_up else turn.tokens
+
+    def _tell(self, frames: list[str]) -> bool:
+        """Whether the client has listened to the end."""
+        waits_before = len(frames) // 2 if self.provider.story == "early" else None
+        try:
             for index, frame in enumerate(frames):
-                if self.provider.story == "early" and index == len(frames) // 2 and self._hangs_up():
-                    created.hung_up = True
-                    break
+                if index == waits_before and self._hangs_up():
+                    return False
                 channel.send_text(self.wfile, frame)
-            else:
-                created.tokens = turn.tokens
+        except OSError:
+            return False
+        return True
 
     do_GET = do_POST = do_HEAD = _serve
 
@@ -247,12 +253,14 @@ class _Handler(BaseHTTPRequestHandler):
         heard.status = 200
         self._head(200, {"content-type": self.provider.dialect.STREAM_TYPE, "transfer-encoding": "chunked"})
         waits_before = len(events) // 2 if self.provider.story == "early" else None
-        for index, event in enumerate(events):
-            if index == waits_before and self._hangs_up():
-                heard.hung_up, self.close_connection = True, True
-                return
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
-        self.wfile.write(b"0\r\n\r\n")
+        try:
+            for index, event in enumerate(events):
+                if index == waits_before and self._hangs_up():
+                    raise ConnectionError
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:  # a quick client has hung up before the half
+            heard.hung_up, self.close_connection = True, True
 
     def _hangs_up(self) -> bool:
         """Whether the client closes now: on a WebSocket that comes as a last message, else as the end of all."""
