@@ -132,6 +132,8 @@ def faults_in(pair: Pair, truth: Truth, ours: dict[str, Any]) -> list[str]:
         for name, count in expected.items()
         if samples.get(name) != count
     ]
+    if ours["logical_calls"] != truth.calls:  # a refused attempt and its retry are one
+        faults.append(f"logical calls: the server says {truth.calls}, we say {ours['logical_calls']}")
     faults += _not_the_story(pair, truth)
     return faults
 

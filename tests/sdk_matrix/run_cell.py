@@ -1,8 +1,8 @@
 """Runs the agents of one cell under our meter, in the environment of their SDK, and writes our numbers as JSON.
 
 ``python run_cell.py JOB RESULT``: JOB is a file with ``{"cell": module, "variable": name or null, "at_import": bool,
-"distributions": […], "runs": [{"form", "story", "url"}, …]}``. RESULT gets ``{"problems": […], "runs": [{"form",
-"story", "samples", "problems", "layers", "error"}, …], "versions": {…}}``. Each run is a task of its own.
+"distributions": […], "runs": [{"form", "story", "url"}, …]}``. RESULT gets ``{"problems": […], "versions": {…}, "runs":
+[{"form", "story", "samples", "logical_calls", "problems", "layers", "error"}, …]}``. Each run is a task of its own.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def run(meter: Meter, cell: Any, variable: str, asked: dict[str, str]) -> dict[s
         "form": asked["form"],
         "story": asked["story"],
         "samples": dict(measured.samples),
+        "logical_calls": len(measured.calls),
         "problems": _told([*trace.problems, *measured.problems]),
         "layers": sorted({one.layer for one in trace.exchanges if one.role == "model"}),
         "error": error,

@@ -90,7 +90,7 @@ EQUAL = {
 
 
 def _ours(**changed: Any) -> dict[str, Any]:
-    return {"samples": {**EQUAL, **changed}, "problems": [], "error": None}
+    return {"samples": {**EQUAL, **changed}, "logical_calls": 2, "problems": [], "error": None}
 
 
 def test_equal_numbers_are_no_fault() -> None:
@@ -105,6 +105,13 @@ def test_each_number_is_compared(name: str) -> None:
 
     assert driving.faults_in(Pair("sync", "retry"), TRUTH, _ours(**{name: off})) == [
         f"{name}: the server says {EQUAL[name]}, we say {off}"
+    ]
+
+
+def test_a_retry_that_is_taken_for_a_call_is_a_fault() -> None:
+    """The refused attempt reached no model, so only the logical calls show that it was not joined with its retry."""
+    assert driving.faults_in(Pair("sync", "retry"), TRUTH, {**_ours(), "logical_calls": 3}) == [
+        "logical calls: the server says 2, we say 3"
     ]
 
 
@@ -123,7 +130,7 @@ def test_a_run_that_missed_its_story_proves_nothing(pair: Pair, truth: provider.
     """Equal numbers do not help when the agent did not do what the story is about."""
     same = {**EQUAL, "fanout": truth.calls, "attempts": truth.attempts}
 
-    assert driving.faults_in(pair, truth, {**_ours(), "samples": same}) == [fault]
+    assert driving.faults_in(pair, truth, {**_ours(), "samples": same, "logical_calls": truth.calls}) == [fault]
 
 
 GENERATES = {
