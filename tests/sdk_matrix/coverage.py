@@ -35,6 +35,14 @@ provider's definition. "yes" means: our number was the server's, in every story 
 "Seen by" names the hook that saw the calls. "tokens" lists what the provider tells; a part that it does not tell is
 unknown to us as well, never 0.
 """
+TAIL = """\
+## Beside the matrix
+
+- No cell speaks gRPC (xai-sdk, Vertex by gRPC): the tests of that hook stand in `tests/meter`.
+- The matrix measures live. That recordings give the same numbers again is shown in `tests/meter`, for each HTTP library
+  instead of for each SDK.
+- The servers are on loopback: no real provider was called.
+"""
 
 
 def main() -> None:
@@ -57,6 +65,7 @@ def page(results: dict[str, Any]) -> str:
         _table(("SDK", "variable", "honoured"), map(_variable, cells)),
         "## What is not covered, and why\n",
         _table(("SDK", "what", "why"), (row for cell in cells for row in _gaps(cell))),
+        TAIL,
     ]
     return "\n".join(parts)
 
