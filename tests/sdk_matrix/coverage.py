@@ -89,7 +89,7 @@ def _told(runs: list[dict[str, Any]]) -> str:
     """The parts of usage that the answers told; of a stream that was closed early nothing is told."""
     whole = [run for run in runs if run["story"] != "early"]
     told = {part for run in whole for part, count in run["server"]["tokens"].items() if count is not None}
-    return ", ".join(word for part, word in TOKEN_NAMES.items() if part in told) or "none is told"
+    return ", ".join(word for part, word in TOKEN_NAMES.items() if part in told) or "none is told, none is made up"
 
 
 def _yes(is_exact: bool) -> str:

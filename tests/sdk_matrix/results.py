@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -13,6 +14,17 @@ from sdk_matrix.matrix import pairs_of
 
 def as_json(results: Iterable[CellResult]) -> dict[str, Any]:
     return {"python": "{}.{}".format(*sys.version_info), "cells": [_cell(result) for result in results]}
+
+
+def as_text(results: dict[str, Any]) -> str:
+    """The file: a line for each run, so that a change of one shows as one."""
+    lines = []
+    for cell in results["cells"]:
+        head = json.dumps({key: value for key, value in cell.items() if key != "runs"})
+        runs = ",\n".join(f"  {json.dumps(run)}" for run in cell["runs"])
+        lines.append(f'{head[:-1]}, "runs": [\n{runs}\n ]}}')
+    cells = ",\n ".join(lines)
+    return f'{{"python": {json.dumps(results["python"])}, "cells": [\n {cells}\n]}}\n'
 
 
 def _cell(result: CellResult) -> dict[str, Any]:

@@ -7,7 +7,6 @@ environment are used. The exit code is 1 when anything differs. FILE gets the re
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from sdk_matrix.driving import CellResult, interpreter_for, run  # noqa: E402
 from sdk_matrix.matrix import CELLS  # noqa: E402
-from sdk_matrix.results import as_json  # noqa: E402
+from sdk_matrix.results import as_json, as_text  # noqa: E402
 
 
 def main() -> int:
@@ -34,7 +33,7 @@ def main() -> int:
                 results.append(run(cell, interpreter_for(cell), Path(scratch)))
             show(results[-1])
     if options.save:
-        options.save.write_text(json.dumps(as_json(results), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        options.save.write_text(as_text(as_json(results)), encoding="utf-8")
     return 1 if any(result.faults for result in results) else 0
 
 
