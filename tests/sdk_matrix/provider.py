@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from sdk_matrix import channel
-from sdk_matrix.dialects import openai_responses
+from sdk_matrix.dialects import openai_responses_dialect as openai_responses
 from sdk_matrix.dialects.turns import (
     ANSWER,
     ARGUMENTS,
@@ -76,21 +76,24 @@ class Provider:
     """One server; ``url`` has no path."""
 
     def __init__(self, dialect: str, story: str, key: str) -> None:
-        self.dialect = cast(Dialect, import_module(f"sdk_matrix.dialects.{dialect}"))
+        self.dialect = cast(Dialect, import_module(f"sdk_matrix.dialects.{dialect}_dialect"))
         self.story = story
         self.key = key
         self.log: list[Heard] = []
         self.lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"provider": self}))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> Provider:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
+        stopping = threading.Thread(target=self._server.shutdown)
+        stopping.start()
+        socket.create_connection(self._server.server_address).close()  # wakes it, so that it need not look often
+        stopping.join()
         self._server.server_close()  # waits for the requests that are still being answered
         self._thread.join()
 

@@ -44,7 +44,7 @@ def test_the_matrix_holds_what_it_promises() -> None:
 def test_a_cell_has_its_dialect_and_its_agents(cell: Cell) -> None:
     """A cell that is in the table runs something: its agents and its server's dialect are there."""
     assert (HERE / "cells" / f"{cell.module}.py").exists()
-    assert (HERE / "dialects" / f"{cell.dialect}.py").exists()
+    assert (HERE / "dialects" / f"{cell.dialect}_dialect.py").exists()
     assert any(why is None for _, why in pairs_of(cell))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from sdk_matrix.dialects import anthropic_messages
+from sdk_matrix.dialects import anthropic_messages_dialect as anthropic_messages
 from sdk_matrix.dialects.turns import Asked, Reply, Said, Tokens, Turn, Turns, bearer, names
 
 STREAM_TYPE = "application/vnd.amazon.eventstream"

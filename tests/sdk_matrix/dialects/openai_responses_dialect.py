@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sdk_matrix.dialects import openai_chat
+from sdk_matrix.dialects import openai_chat_dialect as openai_chat
 from sdk_matrix.dialects.turns import Asked, Reply, Said, Tokens, Turn, Turns, bearer, names, sse
 
 STREAM_TYPE = "text/event-stream; charset=utf-8"
