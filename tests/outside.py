@@ -9,7 +9,7 @@ from typing import Any
 from project import Project
 
 #: Reads its task from stdin, plans, takes a step for each item, and writes its answer; `ASK` is how it calls.
-COMMAND = '''\
+COMMAND = """\
 import json, os, sys
 {head}
 
@@ -21,26 +21,26 @@ def main():
     {tail}
 
 main()
-'''
+"""
 
-BY_OPENAI = '''\
+BY_OPENAI = """\
 from openai import OpenAI
 client = OpenAI()
 def ask(system, text):
     messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
     return client.chat.completions.create(model="m-x", messages=messages).choices[0].message.content
-'''
+"""
 
-BY_ANTHROPIC = '''\
+BY_ANTHROPIC = """\
 from anthropic import Anthropic
 client = Anthropic()
 def ask(system, text):
     messages = [{"role": "user", "content": text}]
     return client.messages.create(model="m-x", max_tokens=99, system=system, messages=messages).content[0].text
-'''
+"""
 
 #: As fast as it gets: no SDK, which takes half a second to import.
-BY_URLLIB = '''\
+BY_URLLIB = """\
 import urllib.request
 def ask(system, text):
     messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
@@ -50,9 +50,9 @@ def ask(system, text):
         {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
     with urllib.request.urlopen(request) as answer:
         return json.load(answer)["choices"][0]["message"]["content"]
-'''
+"""
 
-SERVER = '''\
+SERVER = """\
 import json, os, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 {head}
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
-'''
+"""
 
 
 def command(head: str = BY_URLLIB, tail: str = "print(said)") -> str:

@@ -34,6 +34,8 @@ def player(module: ModuleType) -> Connect:
         loop = asyncio.get_running_loop()
         protocol = protocol_class(loop, playback, request)
         if playback.status is None:
+            while playback.awaits_stop():
+                await asyncio.sleep(0.001)
             name = playback.read_to_end() or "ConnectError"
             if name == _GAVE_UP:
                 await give_up(playback)

@@ -16,6 +16,7 @@ from contextvars import ContextVar, Token
 from types import ModuleType
 from typing import Any
 
+from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter import aiohttp_mocks
 from pytest_fanout.meter.aiohttp_bodies import body_readers
 from pytest_fanout.meter.aiohttp_mocks import MOCKED
@@ -129,7 +130,11 @@ class _Hooks:
             if mocked is not None and (given := mocked.seen()) is not None:
                 return _on(await self.play(connector, request, given), _PASSED)
             body = self.whole(request)
-            hop, outer, playback = self._book(request, await self.made(request) if body is None else body)
+            try:
+                hop, outer, playback = self._book(request, await self.made(request) if body is None else body)
+            except TaskStopped:
+                await seam.let_finish()
+                raise
             token = INSIDE.set(outer) if outer is not None else None
             try:
                 if playback is not None:
