@@ -234,5 +234,8 @@ def _count_values(data: bytes | str) -> int:
 
 
 def bounded_int(digits: str) -> int | float:
-    """The integer, or infinity for one beyond 2**63: Python refuses to convert texts of many digits."""
-    return int(digits) if len(digits) <= 19 else float("inf")
+    """The integer, or infinity where the text has more digits than Python converts."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float("inf")
