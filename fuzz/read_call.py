@@ -35,6 +35,7 @@ with atheris.instrument_imports(include=["pytest_fanout.wire"]):
     from pytest_fanout.wire.changes import describe_changes
     from pytest_fanout.wire.eventstream import parse_frames
     from pytest_fanout.wire.quick import quick_cost
+    from pytest_fanout.wire.thinning import can_thin, thin
 
 _GOOGLE = "https://generativelanguage.googleapis.com/v1beta"
 _VERTEX = "https://us-east5-aiplatform.googleapis.com/v1/projects/p/locations/l"
@@ -290,6 +291,10 @@ def run_one(raw: bytes) -> None:
     is_packed = any(name == "Content-Encoding" for name, _ in case.headers)
     if case.status == 200 and endpoint.kind == "generate" and not is_packed:
         check_quick(quick_cost(endpoint.api, case.body), attempt)
+    if can_thin(endpoint.api) and not is_packed:
+        # what a long stream is thinned to while it flies reads like the whole of it
+        thinned = case._replace(request=b"", body=b"".join(thin(endpoint.api, case.body)))
+        assert read_call(*thinned) == read_call(*case._replace(request=b"")), thinned
     if len(raw) % 4:
         return
     body_key(case.request, "application/json")

@@ -17,7 +17,7 @@ from invariants import check_invariants
 from wire_examples import EXAMPLES, SSE, Example, facts
 
 from pytest_fanout.records import Attempt
-from pytest_fanout.wire import read_call, sse
+from pytest_fanout.wire import bodies, read_call, sse
 from pytest_fanout.wire.bodies import NOT_JSON, load_json
 from pytest_fanout.wire.sse import is_too_long, parse_sse
 
@@ -154,6 +154,17 @@ def test_bytes_that_are_no_text_leave_the_numbers(name: str) -> None:
 
     counts = ("status", "input_tokens", "output_tokens", "cached_input_tokens", "usage_source", "finish")
     assert facts(read(example, body), *counts) == facts(read(example, example.body), *counts)
+
+
+def test_a_document_of_very_many_values_is_not_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small values take twenty times their bytes in memory: beyond the cap a document is unreadable."""
+    monkeypatch.setattr(bodies, "MAX_VALUES", 300)
+    for piece, size in [(b"[]", 100), (b"{}", 100), (b"1", 299)]:
+        few = b"[" + b",".join([piece] * size) + b"]"
+        many = b"[" + b",".join([piece] * 2 * size) + b"]"
+
+        assert load_json(few) is not NOT_JSON
+        assert load_json(many) is load_json(many.decode()) is NOT_JSON
 
 
 def test_a_stream_of_very_many_lines_is_read_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
