@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 from metering import Tape, chat, metering, run_task
-from model_server import Logged, ModelServer
+from model_server import ModelServer
 
-from pytest_fanout.records import MeasureRules
+from pytest_fanout.records import Caps, MeasureRules
 from pytest_fanout.wire.hosts import KEY_VARIABLES
 
 CHAT = "/v1/chat/completions"
@@ -296,31 +296,52 @@ def test_a_call_given_up_before_its_answer(model: ModelServer) -> None:
     assert recorded.measured.samples["attempts"] == replayed.measured.samples["attempts"] == 2
 
 
+def test_a_connection_that_takes_too_long() -> None:
+    """A connection that is not made in time fails by the same exception in replay, where none is tried."""
+
+    class Never(aiohttp.TCPConnector):
+        async def _create_connection(self, *_: Any) -> Any:
+            tried.append(1)
+            await asyncio.sleep(60)
+
+    async def agent() -> list[Any]:
+        limits = aiohttp.ClientTimeout(connect=0.05)
+        async with aiohttp.ClientSession(connector=Never(), timeout=limits) as session:
+            try:
+                await session.post("http://model.example" + CHAT, json=chat())
+            except aiohttp.ServerTimeoutError as error:
+                return [type(error).__name__, str(error)]
+        return []
+
+    tried: list[int] = []
+    with metering("record") as meter:
+        recorded = run_task(meter, agent)
+    with metering("replay") as meter:
+        replayed = run_task(meter, agent, source=Tape(recorded.trace.exchanges))
+
+    assert recorded.value == replayed.value
+    assert (recorded.value[0], len(tried)) == ("ConnectionTimeoutError", 1)
+
+
 def test_parallel_calls_of_aiohttp_stay_parallel(model: ModelServer) -> None:
-    """Calls made at once are in flight at once in replay, and a miss is one refusal that no library repeats."""
-    order: list[str] = []
+    """Calls made at once are in flight at once in replay: the cap on them holds there. A miss is one refusal."""
 
     async def ask(session: Any, text: str) -> int:
-        order.append(f"{text} begins")
         async with session.post(model.base_url + CHAT, json=chat(text)) as answer:
             await answer.read()
-            order.append(f"{text} ends")
             return int(answer.status)
 
     async def agent() -> list[int]:
         async with aiohttp.ClientSession() as session:
             return list(await asyncio.gather(*(ask(session, text) for text in "abc")))
 
-    def script(entry: Logged) -> dict[str, Any]:
-        return {"text": "one"}
-
-    model.restart(script)
     with metering("record") as meter:
         recorded = run_task(meter, agent)
-    order.clear()
     with metering("replay") as meter:
         replayed = run_task(meter, agent, source=Tape(recorded.trace.exchanges[:2]))
+        source = Tape(recorded.trace.exchanges)
+        capped = run_task(meter, agent, source=source, caps=Caps(parallel_calls=2))
 
     assert sorted(replayed.value) == [200, 200, 400]
-    assert [step.endswith("begins") for step in order] == [True] * 3 + [False] * 3
     assert (replayed.trace.misses, replayed.fanout) == (1, 2)
+    assert capped.trace.capped == "parallel_calls"

@@ -216,11 +216,17 @@ async def given_up(answer: aiohttp.ClientResponse) -> Any:
 
 
 async def waited_for_twice(answer: aiohttp.ClientResponse) -> Any:
-    """Giving up one wait does not end the answer: a patient reader gets it all."""
     try:
         await asyncio.wait_for(answer.content.readexactly(100_000), 0.1)
     except TimeoutError:
         return "gave up once", (await answer.content.read())[-8:]
+
+
+async def waited_and_left(answer: aiohttp.ClientResponse) -> Any:
+    try:
+        await asyncio.wait_for(answer.content.readexactly(100_000), 0.1)
+    except TimeoutError:
+        return "gave up once", (await answer.content.readany())[:6]
 
 
 SLOW = {"text": "one two three four", "chunk_delay_s": 0.4}
@@ -258,17 +264,23 @@ def kind_of(heard: Any) -> Any:
     return heard[0] if isinstance(heard, tuple) and str(heard[0]).endswith("Error") else heard
 
 
-def test_a_wait_that_is_given_up_and_taken_up_again(model: ModelServer) -> None:
-    """A cancelled read leaves the answer usable, and an answer that is read to its end in spite of it is complete."""
+@pytest.mark.parametrize(
+    ("read", "heard", "outcome"),
+    [(waited_for_twice, b"[DONE]\n\n", "complete"), (waited_and_left, b"data: ", "closed_early")],
+)
+def test_a_wait_that_is_given_up_and_taken_up_again(
+    read: Reading, heard: bytes, outcome: str, model: ModelServer
+) -> None:
+    """A cancelled read leaves the answer usable, and says nothing of how the answer ends in spite of it."""
     rule = {"text": "one two three", "chunk_delay_s": 0.06}
-    agent = asking(model.base_url, waited_for_twice)
+    agent = asking(model.base_url, read)
     model.restart([rule, rule])
     bare = asyncio.run(agent())
     with metering() as meter:
         result = run_task(meter, agent)
 
-    assert bare == result.value == ("gave up once", b"[DONE]\n\n")
-    assert result.trace.exchanges[0].answer.outcome == "complete"
+    assert bare == result.value == ("gave up once", heard)
+    assert result.trace.exchanges[0].answer.outcome == outcome
 
 
 def test_a_short_answer_that_nobody_reads_is_whole() -> None:

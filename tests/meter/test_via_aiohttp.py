@@ -257,8 +257,12 @@ def test_a_cap_stops_an_aiohttp_agent(model: ModelServer) -> None:
     assert (result.trace.capped, result.fanout, len(model.log)) == ("fanout", 2, 2)
 
 
-def test_a_transport_on_aiohttp_that_repeats(model: ModelServer) -> None:
-    """What a transport over aiohttp sends again though nothing had failed makes the task invalid."""
+@pytest.mark.parametrize(
+    ("script", "slug"), [([{}, {}], "resent-by-transport"), ([{"status": 503}, {}], "retried-by-transport")]
+)
+def test_a_transport_on_aiohttp_that_repeats(script: list[Any], slug: str, model: ModelServer) -> None:
+    """What a transport over aiohttp sends again is noticed, and it matters whether the first had failed."""
+    model.restart(script)
 
     async def agent() -> None:
         async with httpx2.AsyncClient(transport=OverAiohttp(as_stream=False, times=2)) as client:
@@ -267,8 +271,8 @@ def test_a_transport_on_aiohttp_that_repeats(model: ModelServer) -> None:
     with metering() as meter:
         result = run_task(meter, agent)
 
-    assert len(model.generated) == 2
-    assert result.slugs == ["resent-by-transport"]
+    assert (len(model.generated), result.fanout) == (2, 1)
+    assert [problem.slug for problem in result.trace.problems] == [slug]
 
 
 def test_a_connector_of_the_users_own(model: ModelServer) -> None:
