@@ -187,7 +187,7 @@ def _full_url(pool: Any, target: str) -> str:
     host, port, scheme = pool.host, pool.port, pool.scheme
     if ":" in host:
         host = f"[{host}]"
-    return f"{scheme}://{host}{target}" if port in (None, _PORTS[scheme]) else f"{scheme}://{host}:{port}{target}"
+    return f"{scheme}://{host}{target}" if port in (None, _PORTS.get(scheme)) else f"{scheme}://{host}:{port}{target}"
 
 
 def _whole(body: Any, conn: Any) -> tuple[bytes, Any]:

@@ -18,7 +18,8 @@ from metering import Tape, chat, metering, run_task
 from pytest_fanout.records import MeasureRules
 
 PATH = "/v1/chat/completions"
-ANSWER = plain(json.dumps({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}).encode())
+USAGE = {"prompt_tokens": 7, "completion_tokens": 2}
+ANSWER = plain(json.dumps({"choices": [], "usage": USAGE}).encode(), connection="close")
 
 
 @pytest.fixture(scope="module")
