@@ -9,6 +9,7 @@ its methods never run at the same time.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +25,7 @@ METHOD = "WS"
 _HEAD = [(b"content-type", b"application/x-ndjson")]
 _TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"})
 #: What an event must contain to be worth reading: the others are text on its way.
-_MARKS = (
-    b"stream_id",
-    b"response.created",
-    b"response.completed",
-    b"response.incomplete",
-    b"response.failed",
-    b"response.cancelled",
-    b'"error"',
-)
+_MARKS = re.compile(rb'stream_id|response\.(?:created|completed|incomplete|failed|cancelled)|"error"')
 
 
 @dataclass(slots=True)
@@ -61,6 +54,7 @@ class Channel:
         self._asked: dict[str | None, bytes] = {}  # the last create of each lane
         self._steered: dict[str, bytes] = {}  # response -> the last steer of it
         self._place: Place | None = None  # who asked last
+        self._alone: Flight | None = None  # the one that runs, while no other does
 
     def asks(self, message: bytes) -> str | None:
         """The client is about to send a message.
@@ -87,12 +81,16 @@ class Channel:
         if flight.reply is not None:
             return flight.reply.body.decode("utf-8", "replace")
         self._lanes.setdefault(lane, []).append(_Turn(flight, parent))
+        self._alone = None
         return None
 
     def hears(self, message: bytes) -> None:
         """The server has sent a message."""
-        if not any(mark in message for mark in _MARKS):
-            self._add(None, "", None, message, {})
+        if _MARKS.search(message) is None:
+            if self._alone is not None:
+                self._alone.chunk(_line(message))
+            else:
+                self._add(None, "", None, message, {})
             return
         event = _event(message)
         response = event.get("response")
@@ -101,10 +99,12 @@ class Channel:
         if kind == "response.created":
             self._created(lane, response)
         self._add(lane, kind, _text(response.get("id")), message, event)
+        running = [turn for turns in self._lanes.values() for turn in turns]
+        self._alone = running[0].flight if len(running) == 1 and running[0].begun else None
 
     def ends(self, outcome: str, error: str | None) -> None:
         """The socket is gone: what runs on it will get no more."""
-        lanes, self._lanes = self._lanes, {}
+        lanes, self._lanes, self._alone = self._lanes, {}, None
         for turn in (turn for turns in lanes.values() for turn in turns):
             turn.flight.end(outcome, error)
 
@@ -147,7 +147,7 @@ class Channel:
                 return  # a word about the connection, or about a steer
             status = event.get("status")
             turn.flight.began(status if isinstance(status, int) and status >= 400 else 400, _HEAD)
-        turn.flight.chunk(message.replace(b"\n", b" ") + b"\n")
+        turn.flight.chunk(_line(message))
         if kind in _TERMINAL:
             turns.remove(turn)
             turn.flight.end("complete")
@@ -165,6 +165,11 @@ class Channel:
         if flight is not None and flight.scope is not None:
             self._place = Place(flight.scope, flight.bucket)
         return flight
+
+
+def _line(message: bytes) -> bytes:
+    """A message on one line: between the parts of JSON a line end is a blank."""
+    return (message.replace(b"\n", b" ") if b"\n" in message else message) + b"\n"
 
 
 def _event(message: bytes) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Rpc:
     def heard(self, message: Any) -> None:
         """A message of the server has arrived."""
         flight = self._flight
+        if flight.outcome is not None:
+            return  # cancelled: what still comes in is for nobody
         if flight.status is None:
             flight.began(200, _LINES if self._streamed else _JSON)
         flight.chunk(message_json(message) + b"\n" * self._streamed)
