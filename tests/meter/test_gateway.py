@@ -52,7 +52,7 @@ def test_what_curl_asks_is_counted(model: ModelServer) -> None:
     assert (measured.other, child.slugs, measured.unknown_usage) == (1, [], 0)
     assert child.trace is not None
     assert [e.request.url for e in child.trace.exchanges][:2] == [model.base_url + "/v1/chat/completions"] * 2
-    assert {e.layer for e in child.trace.exchanges} == {"gateway"}
+    assert {(e.layer, e.answer.outcome) for e in child.trace.exchanges} == {("gateway", "complete")}
 
 
 def test_real_keys_stay_here(model: ModelServer) -> None:
