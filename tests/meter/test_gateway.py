@@ -15,6 +15,7 @@ from model_server import ModelServer
 
 from pytest_fanout.errors import UsageError
 from pytest_fanout.meter import measure_trial
+from pytest_fanout.meter.ledger import ANY, INSIDE, Outer
 from pytest_fanout.records import Caps
 from pytest_fanout.wire.hosts import KEY_VARIABLES
 
@@ -430,6 +431,21 @@ def test_vertex_is_seen_by_the_proxy_only(proxy: bool, model: ModelServer) -> No
     assert [(p.slug, p.verdict, p.text) for p in child.scope.problems] == (
         [] if proxy else [("gateway-blind", "invalid", text)]
     )
+
+
+def test_what_the_gateway_sends_is_booked_once(model: ModelServer) -> None:
+    """The gateway's own client may be hooked like any other: below its request no hook books a second one."""
+    url = model.base_url + "/v1/chat/completions"
+    with metering() as meter, httpx2.Client() as client:
+        scope = meter.open_task("shop", "t", 1, Caps())
+        token = INSIDE.set(Outer(ANY, "/v1/chat/completions", CHAT, "127.0.0.1", model.port, True, []))
+        client.post(url, content=CHAT)
+        INSIDE.reset(token)
+        client.post(url, content=CHAT)
+        trace = meter.close_task(scope)
+
+    assert len(model.log) == 2
+    assert len(trace.exchanges) == 1
 
 
 def test_a_hook_that_raises_is_no_silence(model: ModelServer) -> None:
