@@ -244,6 +244,8 @@ class Meter:
         """End the trial. What it still calls afterwards is late."""
         self.settle(scope)
         duration_ms = scope.now_ms()
+        if self._gateway is not None:
+            self._gateway.close_scope(scope)
         scope.closed = True
         self._ledger.close(scope)
         self._seam.hear_children(scope)
