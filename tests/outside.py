@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import urllib.request
 from typing import Any
 
 from project import Project
 
 #: Reads its task from stdin, plans, takes a step for each item, and writes its answer; `ASK` is how it calls.
-COMMAND = '''\
+COMMAND = """\
 import json, os, sys
 {head}
 
@@ -21,26 +23,26 @@ def main():
     {tail}
 
 main()
-'''
+"""
 
-BY_OPENAI = '''\
+BY_OPENAI = """\
 from openai import OpenAI
 client = OpenAI()
 def ask(system, text):
     messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
     return client.chat.completions.create(model="m-x", messages=messages).choices[0].message.content
-'''
+"""
 
-BY_ANTHROPIC = '''\
+BY_ANTHROPIC = """\
 from anthropic import Anthropic
 client = Anthropic()
 def ask(system, text):
     messages = [{"role": "user", "content": text}]
     return client.messages.create(model="m-x", max_tokens=99, system=system, messages=messages).content[0].text
-'''
+"""
 
 #: As fast as it gets: no SDK, which takes half a second to import.
-BY_URLLIB = '''\
+BY_URLLIB = """\
 import urllib.request
 def ask(system, text):
     messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
@@ -50,9 +52,9 @@ def ask(system, text):
         {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
     with urllib.request.urlopen(request) as answer:
         return json.load(answer)["choices"][0]["message"]["content"]
-'''
+"""
 
-SERVER = '''\
+SERVER = """\
 import json, os, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 {head}
@@ -81,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
-'''
+"""
 
 
 def command(head: str = BY_URLLIB, tail: str = "print(said)") -> str:
@@ -115,3 +117,21 @@ def by_server(project: Project, source: str, **entry: Any) -> None:
 def trials(result: Any) -> dict[str, dict[str, Any]]:
     """The first trial of each task."""
     return {t["task"]: t for t in result.agent["tasks"] if t["trial"] == 1}
+
+
+def told(result: Any, *slugs: str) -> list[dict[str, Any]]:
+    """Problems and notices of these kinds, of the run and of its classes."""
+    report = result.report
+    found = [*report["problems"], *report["notices"], *(p for agent in report["classes"] for p in agent["problems"])]
+    return [problem for problem in found if problem["slug"] in slugs]
+
+
+def ask_from_here(text: str) -> None:
+    """One model call as the environment of this process says, by the standard library."""
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps({"model": "m-x", "messages": [{"role": "user", "content": text}]}).encode(),
+        {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
+    )
+    with urllib.request.urlopen(request) as answer:
+        answer.read()

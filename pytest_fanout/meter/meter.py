@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_fanout.errors import UsageError
+from pytest_fanout.meter.children import Children
 from pytest_fanout.meter.guards import ExitGuard
 from pytest_fanout.meter.hooks import BY_MODULE
 from pytest_fanout.meter.importing import ImportWatch
@@ -79,6 +80,7 @@ class Meter:
         self._stopper = Stopper(self._ledger)
         self._watch = ImportWatch(BY_MODULE, self._imported)
         self._gateway: Gateway | None = None
+        self._children: Children | None = None
         self._undo: list[Callable[[], None]] = []
         self._failed: list[Problem] = []
         self._told = 0  # of them, those that start() has returned
@@ -160,6 +162,11 @@ class Meter:
         if self._gateway is None:
             self._gateway = Gateway(self._seam, self._keys, port=port)
         return self._gateway
+
+    def count_children(self, agents: Iterable[str]) -> None:
+        """From now on processes that tasks of these classes start go through the gateway."""
+        self._children = Children(self._ledger, self.gateway(), frozenset(agents))
+        self._undo.append(self._children.install())
 
     def _exiting(self) -> None:
         self._seam.exiting = True
@@ -245,6 +252,8 @@ class Meter:
         """End the trial. What it still calls afterwards is late."""
         self.settle(scope)
         duration_ms = scope.now_ms()
+        if self._children is not None and scope.capped is not None:
+            self._children.end(scope)
         if self._gateway is not None:
             self._gateway.close_scope(scope)
         scope.closed = True
