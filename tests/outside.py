@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import urllib.request
 from typing import Any
 
 from project import Project
@@ -115,3 +117,21 @@ def by_server(project: Project, source: str, **entry: Any) -> None:
 def trials(result: Any) -> dict[str, dict[str, Any]]:
     """The first trial of each task."""
     return {t["task"]: t for t in result.agent["tasks"] if t["trial"] == 1}
+
+
+def told(result: Any, *slugs: str) -> list[dict[str, Any]]:
+    """Problems and notices of these kinds, of the run and of its classes."""
+    report = result.report
+    found = [*report["problems"], *report["notices"], *(p for agent in report["classes"] for p in agent["problems"])]
+    return [problem for problem in found if problem["slug"] in slugs]
+
+
+def ask_from_here(text: str) -> None:
+    """One model call as the environment of this process says, by the standard library."""
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+        json.dumps({"model": "m-x", "messages": [{"role": "user", "content": text}]}).encode(),
+        {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
+    )
+    with urllib.request.urlopen(request) as answer:
+        answer.read()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_fanout.errors import UsageError
 from pytest_fanout.meter.blind import BLIND
+from pytest_fanout.meter.children import Children
 from pytest_fanout.meter.guards import ExitGuard
 from pytest_fanout.meter.hooks import BY_MODULE, Hook
 from pytest_fanout.meter.importing import ImportWatch
@@ -80,6 +81,7 @@ class Meter:
         self._stopper = Stopper(self._ledger)
         self._watch = ImportWatch((*BY_MODULE, *BLIND), self._imported)
         self._gateway: Gateway | None = None
+        self._children: Children | None = None
         self._undo: list[Callable[[], None]] = []
         self._hooked: list[tuple[Hook, ModuleType]] = []
         self._failed: list[Problem] = []
@@ -164,6 +166,11 @@ class Meter:
         if self._gateway is None:
             self._gateway = Gateway(self._seam, self._keys, port=port)
         return self._gateway
+
+    def count_children(self, agents: Iterable[str]) -> None:
+        """From now on processes that tasks of these classes start go through the gateway."""
+        self._children = Children(self._ledger, self.gateway(), frozenset(agents))
+        self._undo.append(self._children.install())
 
     def _exiting(self) -> None:
         self._seam.exiting = True
@@ -261,6 +268,8 @@ class Meter:
         """End the trial. What it still calls afterwards is late."""
         self.settle(scope)
         duration_ms = scope.now_ms()
+        if self._children is not None and scope.capped is not None:
+            self._children.end(scope)
         if self._gateway is not None:
             self._gateway.close_scope(scope)
         scope.closed = True

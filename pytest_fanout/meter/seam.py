@@ -285,6 +285,8 @@ class Seam:
         flight = self._flight(closed, bucket, layer, method, url, headers, body)
         flight.role, flight.counted = target.role, target.counted
         self.peers.add((target.host, target.port))
+        if closed is not None and closed.capped is not None:
+            closed.reserve(flight)  # as before its end, each further call is refused: it changes no number
         with self._lock:
             self.late += closed is not None
             self.setup_calls += in_setup

@@ -213,7 +213,8 @@ class TaskScope:
                 flight.refuse("TaskStopped")
                 flight.kept = not self._refused
                 self._refused = True
-            self.flights.append(flight)
+            if flight.kept:
+                self.flights.append(flight)
         self._warn(warnings)
         if self.capped is not None and not flight.holds:
             self.on_stop()

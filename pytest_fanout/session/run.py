@@ -139,6 +139,9 @@ class FanoutSession:
             redact=self._redact,
         )
         self.outside = Outside(self.meter, self.runner)
+        with_children = [name for name, agent in self.settings.agents.items() if agent.children]
+        if with_children:
+            self.meter.count_children(with_children)
 
     def _warn_of_cap(self, task: str, cap: str, share: float) -> None:
         # the proof of a recording repeats what its live run has told already
