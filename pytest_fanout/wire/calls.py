@@ -138,7 +138,9 @@ def _read(
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
     content_type = headers.get("content-type", "").lower()
-    payload = Payload(decoded.data, _is_streamed(decoded.data, content_type), content_type, headers)
+    # Ollama streams lines too, and tells by its last one whether it did.
+    in_lines = "ndjson" in content_type and not api.startswith("ollama.")
+    payload = Payload(decoded.data, in_lines or _is_streamed(decoded.data, content_type), content_type, headers)
     if is_too_long(decoded.data) and payload.streamed:
         reading.note("too_large")
     outcome = _read_outcome(codec, payload, reading, status, headers)
@@ -187,7 +189,7 @@ def _read(
 
 def _is_streamed(data: bytes, content_type: str) -> bool:
     """Whether an answer came in events or frames: its bytes say so, or else its content type."""
-    if looks_like_sse(data) or looks_like_frames(data) or "ndjson" in content_type:
+    if looks_like_sse(data) or looks_like_frames(data):
         return True
     # A document under the name of a stream is a document.
     return ("event-stream" in content_type or "eventstream" in content_type) and load_json(data) is NOT_JSON

@@ -48,8 +48,7 @@ class Script:
         self._lock = threading.Lock()
 
     def __call__(self, entry: Logged) -> dict[str, Any]:
-        key = entry.headers.get("x-api-key") or entry.headers.get("authorization", "").removeprefix("Bearer ")
-        if key != REAL_KEY:
+        if key_of(entry) != REAL_KEY:
             return {"status": 401}
         body = entry.body.decode("utf-8", "replace")
         rule: dict[str, Any] = {}
@@ -70,6 +69,10 @@ class Script:
         return is_first
 
 
+def key_of(entry: Logged) -> str:
+    return entry.headers.get("x-api-key") or entry.headers.get("authorization", "").removeprefix("Bearer ")
+
+
 @dataclass(frozen=True)
 class Truth:
     """What the server saw. Tokens are None where an answer was not read to its end, so that nobody can know them."""
@@ -81,8 +84,10 @@ class Truth:
 
 
 def truth_of(log: Iterable[Logged], plan: Plan) -> Truth:
-    """By the server's log: an answer that began is a call; what it refused was only tried."""
-    generated = [entry for entry in log if entry.dialect]
+    """By the server's log: an answer that began is a call, what it refused was only tried, and a bypass of the hooks
+    with a sealed key was nothing. Each request has a text of its own, so whoever asks again after an answer was cut
+    off continues the same call."""
+    generated = [entry for entry in log if entry.dialect and key_of(entry) == REAL_KEY]
     answered = [entry for entry in generated if entry.status in (200, None)]
     ops = [op for stage in plan.stages for op in stage.ops]
     unread = any(op.how == "early" or op.fault == "cut" for op in ops if op.what in ("model", "tool_call"))
@@ -390,8 +395,9 @@ _ASYNC: dict[str, Callable[[Running, tuple[Op, ...]], Any]] = {
 def run_plan(world: World, plan: Plan) -> Outcome:
     """Run one agent under a meter of its own, in live mode, and tell what was counted beside what the server saw."""
     world.server.restart(Script())
-    environ_before = os.environ.get(KEY_VARIABLE)
-    os.environ[KEY_VARIABLE] = REAL_KEY
+    given = {KEY_VARIABLE: REAL_KEY, "OPENAI_BASE_URL": world.server.base_url + "/v1"}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
     meter = Meter(mode="live", measure=MeasureRules())
     problems = list(meter.start())
     try:
@@ -407,10 +413,11 @@ def run_plan(world: World, plan: Plan) -> Outcome:
         facts = meter.finish()
     finally:
         meter.stop()
-        if environ_before is None:
-            os.environ.pop(KEY_VARIABLE, None)
-        else:
-            os.environ[KEY_VARIABLE] = environ_before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
     measured = measure_trial(trace.exchanges, trace.duration_ms)
     problems += [*trace.problems, *measured.problems, *scope.problems, *facts.problems]
     if not measured.samples["fanout"]:

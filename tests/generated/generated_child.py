@@ -11,8 +11,8 @@ from generated_clients import Op, _urllib, swallowing
 
 def main() -> None:
     for given in json.load(sys.stdin):
-        base = os.environ.get("OPENAI_BASE_URL")
+        base = os.environ["OPENAI_BASE_URL"]
         op = Op(**given)
-        if base and op.path.startswith("/v1/"):
+        if op.path.startswith("/v1/"):
             op = Op(**{**given, "url": base.removesuffix("/v1")})
         swallowing(_urllib)(op)
