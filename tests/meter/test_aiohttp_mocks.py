@@ -52,13 +52,16 @@ class Mocked(aiohttp.ClientResponse):
 
 
 @contextmanager
-def mocking(status: int = 200, through: str = "/live", error: Exception | None = None) -> Iterator[mock.MagicMock]:
+def mocking(
+    status: int = 200, through: str = "/live", error: Exception | None = None, delay_s: float = 0
+) -> Iterator[mock.MagicMock]:
     """``ClientSession._request`` replaced as mocking libraries do it; what contains ``through`` goes to the network."""
     real = aiohttp.ClientSession._request
 
     async def answer(session: Any, method: str, url: Any, **kwargs: Any) -> Any:
         if through in str(url):
             return await real(session, method, str(url).replace(through, ""), **kwargs)
+        await asyncio.sleep(delay_s)
         if error is not None:
             raise error
         return Mocked(method, url, status, ANSWER)
@@ -124,6 +127,20 @@ def test_a_mocked_tool_is_code_of_this_process() -> None:
         result = run_task(meter, agent, source=Tape(()))
 
     assert (result.value, result.trace.exchanges, result.trace.misses) == (200, (), 0)
+
+
+def test_a_mock_that_takes_its_time() -> None:
+    """Calls that a mock answers at leisure span that time, beside each other where they were made at once."""
+
+    async def agent() -> None:
+        await asyncio.gather(*(ask("http://mocked.example" + CHAT, text) for text in "ab"))
+
+    with mocking(delay_s=0.05), metering() as meter:
+        result = run_task(meter, agent)
+
+    samples = result.measured.samples
+    assert samples["peak_concurrency"] == 2
+    assert (samples["model_ms"] or 0) >= 2 * 49
 
 
 def test_mocked_failures_are_attempts() -> None:

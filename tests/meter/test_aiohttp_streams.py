@@ -211,8 +211,8 @@ async def closed(answer: aiohttp.ClientResponse) -> Any:
 async def given_up(answer: aiohttp.ClientResponse) -> Any:
     try:
         await asyncio.wait_for(answer.read(), 0.1)
-    except TimeoutError:
-        return "gave up", answer.closed
+    except TimeoutError as error:
+        return type(error).__name__, "", answer.closed
 
 
 async def waited_for_twice(answer: aiohttp.ClientResponse) -> Any:
@@ -261,7 +261,7 @@ def test_every_way_to_end(name: str, model: ModelServer) -> None:
 
 def kind_of(heard: Any) -> Any:
     """What was heard; of an error its name, since its text names a socket."""
-    return heard[0] if isinstance(heard, tuple) and str(heard[0]).endswith("Error") else heard
+    return (heard[0], *heard[2:]) if isinstance(heard, tuple) and str(heard[0]).endswith("Error") else heard
 
 
 @pytest.mark.parametrize(
@@ -374,3 +374,19 @@ def test_framings_and_codings(name: str, decompress: bool) -> None:
     assert answer.outcome == "complete"
     # a header that names a coding stands beside chunks that have it, and only there
     assert ("content-encoding" in dict(answer.headers)) == (answer.body[:2] == b"\x1f\x8b")
+
+
+def test_a_recording_of_another_client() -> None:
+    """What was recorded with its content coding is decoded for a session that wants it so."""
+
+    async def ask(*, decompress: bool) -> Any:
+        async with aiohttp.ClientSession(auto_decompress=decompress) as session:
+            async with session.post(url + CHAT, json=chat()) as answer:
+                return await answer.read()
+
+    with metering("record") as meter, serving([[RAW["gzip"]]]) as url:
+        recorded = run_task(meter, lambda: ask(decompress=False))
+    with metering("replay") as meter:
+        replayed = run_task(meter, lambda: ask(decompress=True), source=Tape(recorded.trace.exchanges))
+
+    assert (recorded.value, replayed.value) == (PACKED, PLAIN)
