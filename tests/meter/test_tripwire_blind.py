@@ -7,7 +7,7 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,20 @@ def test_blind_client_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem.text.startswith("primp is loaded, and opens connections out of sight")
 
 
+@pytest.fixture
+def unloaded() -> Iterator[None]:
+    """Without curl_cffi in the process, before and afterwards: that it is loaded is told to whoever measures."""
+
+    def unload() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "curl_cffi"]:
+            del sys.modules[name]
+
+    unload()
+    yield
+    unload()
+
+
+@pytest.mark.usefixtures("unloaded")
 def test_curl_cffi(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client in C reaches the server unseen; it holds a dummy key, so a server that checks keys refuses it, and the
     count is what the server answered."""
@@ -239,8 +253,6 @@ def test_curl_cffi(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in KEY_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "curl_cffi"]:
-        monkeypatch.delitem(sys.modules, name)
 
     def guard(entry: Logged) -> dict[str, Any]:
         return {} if entry.headers.get("authorization") == "Bearer sk-real" else {"status": 401}
