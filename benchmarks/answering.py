@@ -42,8 +42,12 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-            body = await reader.readexactly(length)
+            lines = head.lower().split(b"\r\n")
+            if b"transfer-encoding: chunked" in lines:
+                body = await reader.readuntil(b"\r\n0\r\n\r\n")
+            else:
+                lengths = (int(line[15:]) for line in lines if line.startswith(b"content-length:"))
+                body = await reader.readexactly(next(lengths, 0))
             if b'"stream":true' in body or b'"stream": true' in body:
                 writer.write(STREAM_HEAD + FIRST)
                 await asyncio.sleep(0.005)

@@ -16,12 +16,14 @@ import argparse
 import asyncio
 import json
 import os
+import secrets
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -102,14 +104,13 @@ def measure(way: Way, concurrency: int, calls: int, streamed: bool) -> tuple[flo
 
 @contextmanager
 def started(*words: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, **settings
-    )
+    settings.setdefault("stdout", subprocess.PIPE)
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, text=True, start_new_session=True, **settings)
     try:
         yield process
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 @contextmanager
@@ -138,7 +139,8 @@ def litellm(server: Way) -> Iterator[Way]:
     if not (folder / "bin" / "litellm").exists():
         venv.create(folder, with_pip=True)
         subprocess.run([folder / "bin" / "pip", "install", "-q", "litellm[proxy]"], check=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory())
         config = {
             "model_list": [
                 {
@@ -153,14 +155,26 @@ def litellm(server: Way) -> Iterator[Way]:
         }
         path = Path(scratch) / "config.yaml"
         path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
-        port = free_port()
+        port, key = free_port(), "sk-" + secrets.token_hex(32)
         words = (str(folder / "bin" / "litellm"), "--config", str(path), "--port", str(port), "--host", "127.0.0.1")
-        with started(*words, cwd=scratch, stderr=subprocess.STDOUT) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if "running on" in line.lower():
-                    break
-            yield Way("litellm", f"http://127.0.0.1:{port}/chat/completions", "sk-any")
+        env = {**os.environ, "LITELLM_MASTER_KEY": key, "LITELLM_LOG": "ERROR"}
+        log = stack.enter_context(open(Path(scratch) / "log", "w+", encoding="utf-8"))
+        with started(*words, cwd=scratch, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
+            until = time.monotonic() + 300
+            while not is_alive(port):
+                if process.poll() is not None or time.monotonic() > until:
+                    log.seek(0)
+                    raise SystemExit("LiteLLM did not start:\n" + log.read())
+                time.sleep(0.5)
+            yield Way("litellm", f"http://127.0.0.1:{port}/chat/completions", key)
+
+
+def is_alive(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/liveliness", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def free_port() -> int:

@@ -274,7 +274,7 @@ def test_serve_stays_up_and_tells_at_the_end(model: ModelServer, tmp_path: Path)
 def test_one_inside_another_is_one_deeper(model: ModelServer, here: Here) -> None:
     """A nested one joins: the outer one counts both, knows how deep, and its cap on depth refuses what is deeper."""
     script = f"{ASK}; {TOOL} --cap fanout=1 -- {TOOL} -- sh -c '{ASK_QUOTED}'"
-    done = here(model, "--", "sh", "-c", script)
+    done = here(model, "--", "sh", "-c", script, OPENAI_API_KEY="sk-real")
     capped = here(model, "--cap", "spawn_depth=1", "--", "sh", "-c", script)
 
     assert (done.returncode, done.stdout, len(model.generated)) == (0, "200 200 ", 3)
@@ -283,6 +283,7 @@ def test_one_inside_another_is_one_deeper(model: ModelServer, here: Here) -> Non
         "fanout-gateway: --cap, --report and --proxy are for the outer one to say, and not heeded here",
         "fanout-gateway: joined the gateway around it, at depth 2: that one counts",
     ]
+    assert [entry.headers["authorization"] for entry in model.generated[:2]] == ["Bearer sk-real"] * 2
     assert "fanout-gateway: 2 model calls in 2 attempts" in done.stderr
     assert ", spawn depth 2\n" in done.stderr
     assert capped.stdout == "200 400 "

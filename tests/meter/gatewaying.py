@@ -54,7 +54,6 @@ class Child:
 
     def close(self) -> Measured:
         """End the task; its numbers."""
-        self.gateway.close_scope(self.scope)
         self.trace = self.meter.close_task(self.scope)
         return measure_trial(self.trace.exchanges, self.trace.duration_ms)
 

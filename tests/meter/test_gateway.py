@@ -15,6 +15,7 @@ from model_server import ModelServer
 
 from pytest_fanout.errors import UsageError
 from pytest_fanout.meter import measure_trial
+from pytest_fanout.meter.ledger import ANY, INSIDE, Outer
 from pytest_fanout.records import Caps
 from pytest_fanout.wire.hosts import KEY_VARIABLES
 
@@ -52,7 +53,7 @@ def test_what_curl_asks_is_counted(model: ModelServer) -> None:
     assert (measured.other, child.slugs, measured.unknown_usage) == (1, [], 0)
     assert child.trace is not None
     assert [e.request.url for e in child.trace.exchanges][:2] == [model.base_url + "/v1/chat/completions"] * 2
-    assert {e.layer for e in child.trace.exchanges} == {"gateway"}
+    assert {(e.layer, e.answer.outcome) for e in child.trace.exchanges} == {("gateway", "complete")}
 
 
 def test_real_keys_stay_here(model: ModelServer) -> None:
@@ -169,12 +170,14 @@ def test_a_key_of_a_closed_task_is_late(model: ModelServer) -> None:
     with metering() as meter:
         child = child_of(meter, model, task="short")
         chat_url, headers = child.chat, bearer(child)
-        child.close()
+        child.gateway.close_scope(child.scope)
+        talk(chat_url, CHAT, headers)
+        meter.close_task(child.scope)
         del child
         talk(chat_url, CHAT, headers)
         facts = meter.finish()
 
-    assert facts.late == 1
+    assert facts.late == 2
     (problem,) = facts.problems
     where = model.base_url.removeprefix("http://")
     assert (problem.slug, problem.text) == (
@@ -189,17 +192,21 @@ def test_an_environment_of_no_task_belongs_to_the_one_that_runs(model: ModelServ
         gateway = meter.gateway()
         env = gateway.environ_for(None, {"OPENAI_BASE_URL": model.base_url + "/v1"})
         url, key = env["OPENAI_BASE_URL"] + "/chat/completions", {"Authorization": f"Bearer {env['OPENAI_API_KEY']}"}
-        connection = open_socket(url)  # kept alive over all of it, as a server's pool would be
+        connection = None
         counts = []
         for calls in (2, 1):
             scope = meter.open_task("shop", f"t{calls}", 1, Caps())
+            # opened in the first task and kept alive over all that comes, as a server's pool would be
+            connection = connection or open_socket(url)
             for _ in range(calls):
                 connection.sendall(request_bytes(url, CHAT, key))
                 assert read_one(connection).startswith(b"HTTP/1.1 200")
             trace = meter.close_task(scope)
             counts.append(measure_trial(trace.exchanges, trace.duration_ms).samples["fanout"])
-        talk(url, CHAT, key)
-        connection.close()
+        assert connection is not None
+        with connection:
+            connection.sendall(request_bytes(url, CHAT, key))
+            read_one(connection)
         facts = meter.finish()
 
     assert counts == [2, 1]
@@ -424,6 +431,21 @@ def test_vertex_is_seen_by_the_proxy_only(proxy: bool, model: ModelServer) -> No
     assert [(p.slug, p.verdict, p.text) for p in child.scope.problems] == (
         [] if proxy else [("gateway-blind", "invalid", text)]
     )
+
+
+def test_what_the_gateway_sends_is_booked_once(model: ModelServer) -> None:
+    """The gateway's own client may be hooked like any other: below its request no hook books a second one."""
+    url = model.base_url + "/v1/chat/completions"
+    with metering() as meter, httpx2.Client() as client:
+        scope = meter.open_task("shop", "t", 1, Caps())
+        token = INSIDE.set(Outer(ANY, "/v1/chat/completions", CHAT, "127.0.0.1", model.port, True, []))
+        client.post(url, content=CHAT)
+        INSIDE.reset(token)
+        client.post(url, content=CHAT)
+        trace = meter.close_task(scope)
+
+    assert len(model.log) == 2
+    assert len(trace.exchanges) == 1
 
 
 def test_a_hook_that_raises_is_no_silence(model: ModelServer) -> None:

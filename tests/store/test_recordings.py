@@ -142,6 +142,21 @@ def test_the_file_reads_as_a_conversation(store: RecordingStore) -> None:
     assert b"\r" not in data
 
 
+def test_a_depth_is_kept_where_it_was_seen(store: RecordingStore) -> None:
+    """How deep an agent stood that made a call, 0 too; where nobody saw it the line has no such key, and a depth that
+    is no number is refused."""
+    first, second = chat("a", "b")
+    store.save(recording((dataclasses.replace(first, depth=0), second)))
+    path = store.path("support", "refund", 1)
+
+    assert [item.depth for item in store.load("support", "refund", 1).exchanges] == [0, None]
+    assert b'"depth":0' in path.read_bytes()
+    assert path.read_bytes().count(b'"depth"') == 1
+
+    rewritten(path, lambda lines: lines[1].update(depth="deep"))
+    assert "depth must be integer" in refusal(lambda: store.load("support", "refund", 1))
+
+
 def test_saving_again_gives_the_same_bytes(store: RecordingStore) -> None:
     """Nothing in a file depends on the clock or on hash order; and what was loaded can be saved."""
     saved = store.save(recording(chat("a", "b")))
@@ -273,6 +288,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
             draw(st.one_of(st.none(), st.text(max_size=5))),
         ),
         draw(st.integers(0, 10**6)),
+        depth=draw(st.one_of(st.none(), st.integers(0, 255))),
     )
 
 

@@ -91,6 +91,7 @@ class Gateway:
         """The child of this task has ended: what comes with its key afterwards is late.
 
         Requests that are being answered get a moment to come to an end, so that the last answer is counted whole.
+        ``Meter.close_task`` does the same; done before it, the wait is no part of the task's time.
         """
         self._tickets.wait_for(scope, _SETTLE_S)
         self._tickets.close(scope)
