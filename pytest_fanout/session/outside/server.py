@@ -77,7 +77,8 @@ class ServerAgent:
             self.prepare()  # a new recording and its proof may follow a run that has ended the server
         scope, process = outside.runner.scope, self._process
         if self._failed is not None or process is None:
-            scope.add_problem("server-not-ready", self._failed or "", "invalid")
+            mend = "run it by hand with PORT set, or raise ready_seconds of its settings"
+            scope.add_problem("server-not-ready", f"{self._failed}\n  mend: {mend}", "invalid")
             raise TrialFailed(self._failed)
         asked = _Asked(self._port, self._agent.post, document_of(given), self._key(outside, scope))
         if not wait_for(scope, lambda: asked.is_over, asked.begin):
