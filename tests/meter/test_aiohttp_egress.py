@@ -267,7 +267,7 @@ def test_recorded_failures_of_connecting(model: ModelServer) -> None:
         replayed = run_task(meter, agent, source=Tape(recorded.trace.exchanges))
 
     assert recorded.value == ["ClientConnectorError", True, 503, "7", "SocketTimeoutError", False]
-    assert replayed.value == ["ClientConnectorError", True, 503, None, "SocketTimeoutError", False]
+    assert replayed.value == ["ClientConnectorError", True, 503, "0", "SocketTimeoutError", False]
     assert recorded.measured.samples["attempts"] == replayed.measured.samples["attempts"] == 3
 
 
