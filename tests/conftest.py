@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from model_server import ModelServer
 from project import Project
 
 from pytest_fanout.wire import estimate
+
+with suppress(ImportError):  # the gate loads this file too, where the tests' own libraries are not installed
+    import hypothesis
+
+    # How long an example takes says how busy the machine is, and nothing about the code.
+    hypothesis.settings.register_profile("suite", deadline=None)
+    hypothesis.settings.load_profile("suite")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
