@@ -20,6 +20,7 @@ import sys
 import sysconfig
 import threading
 import time
+import weakref
 from types import FrameType
 from typing import Any, Final
 
@@ -225,16 +226,27 @@ def may_stop(frame: FrameType | None) -> bool:
 
     Amid our own, counts could be left half done; amid a finalizer, what is raised goes nowhere.
     """
-    is_waiting = True
+    is_waiting, top = True, frame
     while frame is not None:
         file = frame.f_code.co_filename
-        if _is_ours(file) or frame.f_code.co_name == "__del__":
+        if _is_ours(file):
             return False
         if file.endswith(_LOOP):
-            return is_waiting  # the loop is the agent's, whoever has started it
+            return is_waiting and not _is_finalizing(top)  # the loop is the agent's, whoever has started it
         if not _is_stdlib(file):
-            return True
+            return not _is_finalizing(top)
         is_waiting = is_waiting and file == selectors.__file__
+        frame = frame.f_back
+    return False
+
+
+def _is_finalizing(frame: FrameType | None) -> bool:
+    """Whether Python called, amid other code, what it swallows the errors of: finalizers, hooks of the collector."""
+    of_collector = [getattr(callback, "__code__", None) for callback in gc.callbacks]
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__del__" or code.co_filename == weakref.__file__ or code in of_collector:
+            return True
         frame = frame.f_back
     return False
 

@@ -422,7 +422,7 @@ def run_plan(world: World, plan: Plan) -> Outcome:
     problems += [*trace.problems, *measured.problems, *scope.problems, *facts.problems]
     if not measured.samples["fanout"]:
         # the gate's own rule: a task without a counted call is not measured
-        problems.append(Problem("no-counted-call", "no model call was counted"))
+        problems.append(Problem("no-calls", "no model call was counted"))
     red = tuple(dict.fromkeys(problem for problem in problems if problem.verdict != "notice"))
     names = ("fanout", "attempts", "tool_calls", "input_tokens", "output_tokens")
     counted = {name: measured.samples[name] for name in names}

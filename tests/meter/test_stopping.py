@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -294,3 +296,43 @@ def test_wall_clock_that_cut_a_call_off(model: ModelServer) -> None:
             "answer is known\n  mend: record the task anew",
         )
     ]
+
+
+def test_finalizers_are_not_torn(model: ModelServer) -> None:
+    """What Python calls amid other code, and swallows the errors of, is let finish; the code around it is stopped."""
+    begun, ended = [0, 0, 0], [0, 0, 0]
+
+    def work(index: int) -> None:
+        begun[index] += 1
+        until = time.monotonic() + 0.005
+        while time.monotonic() < until:
+            pass
+        ended[index] += 1
+
+    class Finalized:
+        def __del__(self) -> None:
+            work(0)
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        work(1)
+
+    def agent() -> None:
+        Sync(model.base_url, client).ask_until_stopped()
+        while True:
+            with suppress(BaseException):
+                Finalized()
+                watched = Finalized()
+                weakref.finalize(watched, work, 2)
+                gc.collect(0)
+                del watched
+
+    gc.callbacks.append(callback)
+    try:
+        with metering() as meter, httpx2.Client(verify=False) as client:
+            result = run_task(meter, agent, caps=Caps(fanout=3))
+    finally:
+        gc.callbacks.remove(callback)
+
+    assert names_the_cap(result.error)
+    assert begun == ended
+    assert min(begun) > 0
