@@ -279,7 +279,7 @@ class _Hook:
     # --- what cannot be booked ---------------------------------------------------------------------------------
 
     def connect(self, original: Any) -> Any:
-        """A connection opened by hand: not in replay; else the tripwire's alarm is taken back once a request uses it."""
+        """A connection opened by hand: not in replay; else the tripwire's alarm holds until a request uses it."""
         seam = self._seam
 
         @functools.wraps(original)
