@@ -150,7 +150,7 @@ class _Hook:
             if state.held is None:
                 self._stray(conn, state, data)
                 return
-            blocks = blocks_of(conn, data)
+            blocks = [data] if data.__class__ is bytes else blocks_of(conn, data)
             state.held += blocks
             if state.filling:
                 return
