@@ -7,7 +7,7 @@ chunks, each as one chunk of the transfer coding, so that a client that reads ch
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_fanout.meter.replies import Playback
@@ -77,10 +77,16 @@ class _Silence(Playback):
 
 
 class UnusedSocket:
-    """What a connection holds that the agent has opened in replay, before anybody knows what it will send."""
+    """What a connection holds that the agent has opened in replay, before anybody knows what it will send.
 
-    def sendall(self, data: Any) -> None:
-        raise ConnectionRefusedError("pytest-fanout: replay goes to no network past a request of http.client")
+    ``refuse`` tells that it was used past the connection, and raises.
+    """
+
+    def __init__(self, refuse: Callable[[], object]) -> None:
+        self._refuse = refuse
+
+    def sendall(self, data: Any, *more: Any) -> None:
+        self._refuse()
 
     send = recv = makefile = sendall
 

@@ -191,11 +191,12 @@ class Seam:
         place = self.ledger.place()
         return self.mode == "replay" or (place is not None and place.scope.source is not None)
 
-    def unbooked(self, method: str, url: str, what: str, mend: str) -> Callable[[], None]:
-        """A hook sees a request, or the way for one, that it cannot book: a problem where a model is called.
+    def lets_by(self, method: str, url: str) -> bool:
+        """Whether a request is none of ours, whatever it holds."""
+        return (self._targets.get((method, url)) or self._look(method, url)).way == "passthrough"
 
-        Returns:
-            What takes the problem back, should it turn out to be none.
+    def unbooked(self, method: str, url: str, what: str, mend: str) -> None:
+        """A hook sees a request, or the way for one, that it cannot book: a problem where a model is called.
 
         Raises:
             ConnectionRefusedError: in replay, where nothing may go out.
@@ -204,20 +205,13 @@ class Seam:
         replay = self.is_replay()
         is_model = target.role == "model" or (target.host, target.port) in self.peers
         if target.way != "normal" or not (is_model or replay):
-            return lambda: None
-        text = f"{what}: {target.name} {'was not reached' if replay else 'was called uncounted'}\n  mend: {mend}"
+            return
         place = self.ledger.place()
         owner = self if place is None or place.scope.closed else place.scope
-        known = list(owner.problems)
-        problem = owner.add_problem("unbooked-request", text)
+        text = f"{what}: {target.name} {'was not reached' if replay else 'was called uncounted'}"
+        owner.add_problem("unbooked-request", f"{text}\n  mend: {mend}")
         if replay:
             raise ConnectionRefusedError(f"pytest-fanout: replay goes to no network ({target.name})")
-
-        def take_back() -> None:
-            if problem not in known and problem in owner.problems:
-                owner.problems.remove(problem)
-
-        return take_back
 
     def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
         """Add a problem of the run once."""

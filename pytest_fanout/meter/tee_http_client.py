@@ -26,18 +26,11 @@ def note_partial(flight: Flight, error: BaseException) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _teed(base: Any) -> Any:
-    def read(response: Any, *args: Any) -> Any:
-        return _noted(response, base.read, args)
+    readline = _noting(base.readline)
 
-    def read1(response: Any, *args: Any) -> Any:
-        return _noted(response, base.read1, args)
-
-    def readinto(response: Any, buffer: Any) -> Any:
-        return _noted(response, base.readinto, (buffer,), buffer)
-
-    def readline(response: Any, *args: Any) -> Any:
+    def readline_of_any(response: Any, *args: Any) -> Any:
         # Of a chunked body it is made of calls of ``read``, which note by themselves.
-        return base.readline(response, *args) if response.chunked else _noted(response, base.readline, args)
+        return base.readline(response, *args) if response.chunked else readline(response, *args)
 
     def close(response: Any) -> None:
         base.close(response)
@@ -49,34 +42,39 @@ def _teed(base: Any) -> Any:
             flight.end("closed_early" if flight.chunks else "unread")
         base.__del__(response)
 
-    functions: dict[str, Any] = {
-        one.__name__: functools.wraps(getattr(base, one.__name__))(one)
-        for one in (read, read1, readinto, readline, close)
-    }
-    named = {
+    methods = {
+        "read": _noting(base.read),
+        "read1": _noting(base.read1),
+        "readinto": _noting(base.readinto, fills=True),
+        "readline": functools.wraps(base.readline)(readline_of_any),
+        "close": functools.wraps(base.close)(close),
         "__del__": __del__,
-        "__module__": base.__module__,
-        "__qualname__": base.__qualname__,
-        "__doc__": base.__doc__,
     }
-    return type(base.__name__, (base,), functions | named)
+    named = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+    return type(base.__name__, (base,), methods | named)
 
 
-def _noted(response: Any, read: Any, args: tuple[Any, ...], buffer: Any = None) -> Any:
-    if response._pytest_fanout_busy:  # one way of reading that stands on another
-        return read(response, *args)
-    flight: Flight = response._pytest_fanout_flight
-    response._pytest_fanout_busy = True
-    try:
-        got = read(response, *args)
-    except BaseException as error:
-        note_partial(flight, error)
-        flight.end("error", type(error).__name__)
-        raise
-    finally:
-        response._pytest_fanout_busy = False
-    if got:
-        flight.chunk(got if buffer is None else bytes(memoryview(buffer).cast("B")[:got]))
-    if flight.outcome is None and (response.fp is None or response.length == 0):
-        flight.end("complete")
-    return got
+def _noting(read: Any, *, fills: bool = False) -> Any:
+    """A way of reading that notes what it gives. ``fills``: it writes into a buffer and gives the number of bytes."""
+
+    @functools.wraps(read)
+    def noted(response: Any, *args: Any) -> Any:
+        if response._pytest_fanout_busy:  # one way of reading that stands on another
+            return read(response, *args)
+        flight: Flight = response._pytest_fanout_flight
+        response._pytest_fanout_busy = True
+        try:
+            got = read(response, *args)
+        except BaseException as error:
+            note_partial(flight, error)
+            flight.end("error", type(error).__name__)
+            raise
+        finally:
+            response._pytest_fanout_busy = False
+        if got:
+            flight.chunk(bytes(memoryview(args[0]).cast("B")[:got]) if fills else got)
+        if flight.outcome is None and (response.fp is None or response.length == 0):
+            flight.end("complete")
+        return got
+
+    return noted

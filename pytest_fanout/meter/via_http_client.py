@@ -18,19 +18,21 @@ from typing import Any, NamedTuple
 
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE, Outer, Sent
+from pytest_fanout.meter.patching import patch_all
 from pytest_fanout.meter.raw_request import Request, blocks_of, is_of_urllib3, read_request, url_of, with_headers
 from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.recorded_socket import RecordedSocket, UnusedSocket, recorded_error, silent_socket
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 from pytest_fanout.meter.tee_http_client import tee
+from pytest_fanout.records import Problem
 
 MODULES: tuple[str, ...] = ("http.client",)
 #: On a connection: a hook above it has booked what it sends.
 DRIVEN = "_pytest_fanout_driven"
 _STATE = "_pytest_fanout_state"
-_MARK = "_pytest_fanout_hook"
 LAYER = "http.client"
+_ALARMS = frozenset({"unhooked-model-traffic", "unhooked-peer"})
 _SENDING = " while sending"  # marks an error of ``request()``; one of ``getresponse()`` has its plain name
 
 
@@ -46,9 +48,10 @@ class _Pending(NamedTuple):
 class _State:
     """What is known of one connection."""
 
-    __slots__ = ("filling", "held", "missing", "passing", "pending", "take_back")
+    __slots__ = ("filling", "foreign", "held", "missing", "passing", "pending", "take_back")
 
-    def __init__(self) -> None:
+    def __init__(self, conn: Any) -> None:
+        self.foreign = is_of_urllib3(conn)
         self.held: list[bytes] | None = None  # a request that is not whole yet: its head, and pieces of its body
         self.filling = False  # the library itself is adding to it
         self.missing: int | None = 0  # bytes that its head announces and that are not there; None: chunks are missing
@@ -63,18 +66,7 @@ def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
     secure = _genuine(getattr(module, "HTTPSConnection", None))  # absent where Python has no ssl
     made = _Hook(seam)
     points = [(plain, name, getattr(made, name)) for name in ("connect", "endheaders", "send", "getresponse", "close")]
-    points.append((secure, "connect", made.connect))
-    undo = []
-    for cls, name, make in points:
-        before = cls.__dict__.get(name) if cls is not None else None
-        if before is not None and not hasattr(before, _MARK):
-            undo.append(_patch(cls, name, make(before)))
-
-    def uninstall() -> None:
-        for step in undo:
-            step()
-
-    return uninstall
+    return patch_all((*points, (secure, "connect", made.connect)))
 
 
 def prove(module: ModuleType, seam: Seam) -> list[str]:
@@ -99,22 +91,10 @@ def _genuine(cls: Any) -> Any:
     return cls
 
 
-def _patch(cls: Any, name: str, hook: Any) -> Callable[[], None]:
-    before = cls.__dict__[name]
-    setattr(hook, _MARK, True)
-    setattr(cls, name, hook)
-
-    def undo() -> None:
-        if cls.__dict__.get(name) is hook:
-            setattr(cls, name, before)
-
-    return undo
-
-
 def _state(conn: Any) -> _State:
     state: _State | None = conn.__dict__.get(_STATE)
     if state is None:
-        state = conn.__dict__[_STATE] = _State()
+        state = conn.__dict__[_STATE] = _State(conn)
     return state
 
 
@@ -125,28 +105,23 @@ class _Hook:
         self._seam = seam
         self._send: Any = None  # the library's own
 
-    def _passes(self, conn: Any) -> bool:
-        seam = self._seam
-        return not seam.active or getattr(conn, DRIVEN, False) or seam.probe is not None
-
-    def _probed(self, conn: Any, point: str) -> None:
-        if self._seam.probe is not None and not getattr(conn, DRIVEN, False):
-            self._seam.probe.append(point)
-
     # --- the request -------------------------------------------------------------------------------------------
 
     def endheaders(self, original: Any) -> Any:
+        seam = self._seam
+
         @functools.wraps(original)
         def endheaders(conn: Any, message_body: Any = None, **more: Any) -> None:
-            if self._passes(conn):
-                self._probed(conn, "endheaders")
+            if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
+                if seam.probe is not None and not conn.__dict__.get(DRIVEN):
+                    seam.probe.append("endheaders")
                 original(conn, message_body, **more)
                 return
-            if is_of_urllib3(conn):
+            state = conn.__dict__.get(_STATE) or _state(conn)
+            if state.foreign:
                 self._tell_undriven(conn)
                 original(conn, message_body, **more)
                 return
-            state = _state(conn)
             before, state.held, state.filling = state.held, [], True
             try:
                 original(conn, message_body, **more)
@@ -161,20 +136,21 @@ class _Hook:
 
     def send(self, original: Any) -> Any:
         self._send = original
+        seam = self._seam
 
         @functools.wraps(original)
         def send(conn: Any, data: Any) -> None:
-            if self._passes(conn) or is_of_urllib3(conn):
+            if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
                 original(conn, data)
                 return
-            state = _state(conn)
-            if state.passing:
+            state = conn.__dict__.get(_STATE) or _state(conn)
+            if state.passing or state.foreign:
                 original(conn, data)
                 return
             if state.held is None:
                 self._stray(conn, state, data)
                 return
-            blocks = blocks_of(conn, data)
+            blocks = [data] if data.__class__ is bytes else blocks_of(conn, data)
             state.held += blocks
             if state.filling:
                 return
@@ -248,10 +224,13 @@ class _Hook:
     # --- the answer --------------------------------------------------------------------------------------------
 
     def getresponse(self, original: Any) -> Any:
+        seam = self._seam
+
         @functools.wraps(original)
         def getresponse(conn: Any) -> Any:
-            if self._passes(conn):
-                self._probed(conn, "getresponse")
+            if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
+                if seam.probe is not None and not conn.__dict__.get(DRIVEN):
+                    seam.probe.append("getresponse")
                 return original(conn)
             state = conn.__dict__.get(_STATE)
             if state is not None and state.held is not None:
@@ -276,10 +255,8 @@ class _Hook:
             if below is not None:
                 below.status = response.status
             if flight is not None:
-                headers = response.headers.items()
-                flight.began(
-                    response.status, [(n.encode("latin-1"), v.encode("latin-1", "replace")) for n, v in headers]
-                )
+                headers = response.headers.raw_items()
+                flight.began(response.status, [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers])
                 tee(response, flight)
             return response
 
@@ -302,30 +279,31 @@ class _Hook:
     # --- what cannot be booked ---------------------------------------------------------------------------------
 
     def connect(self, original: Any) -> Any:
-        """A connection that the agent opens by hand: not at all in replay; else told, until a request uses it."""
+        """A connection opened by hand: not in replay; else the tripwire's alarm holds until a request uses it."""
         seam = self._seam
 
         @functools.wraps(original)
         def connect(conn: Any) -> None:
-            if self._passes(conn) or is_of_urllib3(conn) or seam.ended is not None or seam.forked:
+            if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
                 original(conn)
                 return
             state = _state(conn)
-            if state.passing or seam.ledger.place() is None:
+            place = None if state.passing or state.foreign or seam.forked or seam.ended else seam.ledger.place()
+            if place is None:
                 original(conn)
                 return
             if seam.is_replay():
-                conn.sock = UnusedSocket()
+                conn.sock = UnusedSocket(functools.partial(self._tell_socket, conn))
                 return
-            what = "a connection of http.client was opened by hand, and no request sent on it"
-            state.take_back = seam.unbooked("GET", url_of(conn, "/"), what, "send a request on it, or do not open it")
-            token = INSIDE.set(Outer("CONNECT", "", b"", conn.host, conn.port, False, []))
+            owner = seam if place.scope.closed else place.scope
+            known = list(owner.problems)
             state.passing = True
             try:
                 original(conn)
             finally:
                 state.passing = False
-                INSIDE.reset(token)
+            alarms = [problem for problem in owner.problems if problem not in known and problem.slug in _ALARMS]
+            state.take_back = functools.partial(_take_back, owner.problems, alarms)
 
         return connect
 
@@ -341,6 +319,10 @@ class _Hook:
         finally:
             state.passing = False
 
+    def _tell_socket(self, conn: Any) -> None:
+        what = "the socket of a connection of http.client was used by hand"
+        self._seam.unbooked("POST", url_of(conn, "/"), what, "send requests by the connection")
+
     def _tell_undriven(self, conn: Any) -> None:
         import sys
 
@@ -352,6 +334,12 @@ class _Hook:
         line = conn._buffer[0].split(b" ") if conn._buffer else [b"GET", b"/"]
         url = url_of(conn, line[1].decode("latin-1"))
         self._seam.unbooked(line[0].decode("latin-1"), url, what, mend)
+
+
+def _take_back(problems: list[Problem], alarms: list[Problem]) -> None:
+    for alarm in alarms:
+        if alarm in problems:
+            problems.remove(alarm)
 
 
 def _replay(conn: Any, original: Any, playback: Playback) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_fanout.meter.flight import Flight, RawHeaders
 from pytest_fanout.meter.ledger import INSIDE
+from pytest_fanout.meter.patching import patch_all
 from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.recorded_socket import REPLAYED, RecordedSocket, recorded_error, silent_socket
 from pytest_fanout.meter.replies import Playback, playback_of
@@ -28,28 +29,20 @@ MODULES: tuple[str, ...] = ("urllib3.connectionpool",)
 _POINT = "_make_request"
 _TUNNEL = "_prepare_proxy"
 _PUT_OFF = "_pytest_fanout_tunnel"
-_FLIGHT = "_pytest_fanout_flight"
-_READING = "_pytest_fanout_reading"
-_MARK = "_pytest_fanout_hook"
 _LAYER = "urllib3"
 _PORTS = {"http": 80, "https": 443}
 
 
 def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
     """Patch the pools of ``module``; the returned function takes the patch off again."""
-    undo = []
-    if _is_ours(module):
-        plain, secure = module.HTTPConnectionPool, module.HTTPSConnectionPool
-        for cls, name, make in ((plain, _POINT, _request_hook), (secure, _TUNNEL, _tunnel_hook)):
-            before = cls.__dict__.get(name)
-            if before is not None and not hasattr(before, _MARK):
-                undo.append(_patch(cls, name, make(module, seam, before)))
-
-    def uninstall() -> None:
-        for step in undo:
-            step()
-
-    return uninstall
+    if not _is_ours(module):
+        return lambda: None
+    return patch_all(
+        (
+            (module.HTTPConnectionPool, _POINT, lambda before: _request_hook(module, seam, before)),
+            (module.HTTPSConnectionPool, _TUNNEL, lambda before: _tunnel_hook(seam, before)),
+        )
+    )
 
 
 def prove(module: ModuleType, seam: Seam) -> list[str]:
@@ -71,35 +64,20 @@ def _is_ours(module: ModuleType) -> bool:
     return hasattr(module, "BaseHTTPResponse")  # new in 2.0, and with it how responses are made
 
 
-def _patch(cls: Any, name: str, hook: Any) -> Callable[[], None]:
-    before = cls.__dict__[name]
-    setattr(hook, _MARK, True)
-    setattr(cls, name, hook)
-
-    def undo() -> None:
-        if cls.__dict__.get(name) is hook:
-            setattr(cls, name, before)
-
-    return undo
-
-
-def _tunnel_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
+def _tunnel_hook(seam: Seam, original: Any) -> Any:
     @functools.wraps(original)
     def prepare_proxy(pool: Any, conn: Any) -> None:
         if not seam.active:
             original(pool, conn)
             return
-        setattr(conn, _PUT_OFF, functools.partial(original, pool, conn))
+        conn.__dict__[_PUT_OFF] = functools.partial(original, pool, conn)
 
     return prepare_proxy
 
 
 def _build_tunnel(module: ModuleType, pool: Any, conn: Any) -> None:
     """What ``urlopen`` would have done before the request, with its own telling of timeouts."""
-    build = getattr(conn, _PUT_OFF, None)
-    if build is None:
-        return
-    setattr(conn, _PUT_OFF, None)
+    build = conn.__dict__.pop(_PUT_OFF)
     try:
         build()
     except (module.BaseSSLError, OSError) as error:
@@ -113,12 +91,14 @@ def _request_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 
     def send(pool: Any, conn: Any, *args: Any, **more: Any) -> Any:
         """Hand on what a hook has booked or lets by."""
-        setattr(conn, DRIVEN, True)
+        known = conn.__dict__
+        conn._pytest_fanout_driven = True  # by attribute: a connection of vcrpy tells the real one below it
         try:
-            _build_tunnel(module, pool, conn)
+            if _PUT_OFF in known:
+                _build_tunnel(module, pool, conn)
             return original(pool, conn, *args, **more)
         finally:
-            setattr(conn, DRIVEN, False)
+            conn._pytest_fanout_driven = False
 
     @functools.wraps(original)
     def make_request(
@@ -129,7 +109,8 @@ def _request_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
                 seam.probe.append(_LAYER)
             return send(pool, conn, method, url, body=body, headers=headers, **more)
         full = _full_url(pool, url)
-        data, body = _whole(body, conn)
+        # What is let by may be too big to hold.
+        data, body = (b"", body) if seam.lets_by(method, full) else _whole(body, conn)
         outer = seam.outer(method, full, data)
         if outer is None:
             return _below(seam, method, full, send, pool, conn, method, url, body=body, headers=headers, **more)
@@ -140,7 +121,7 @@ def _request_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
                 return send(pool, conn, method, url, body=body, headers=headers, **more)
             playback = playback_of(flight)
             if playback is not None:
-                setattr(conn, _PUT_OFF, None)
+                conn.__dict__.pop(_PUT_OFF, None)
                 return replay(pool, conn, method, url, playback, more)
             asked = url
             if flight.opened is not None:
@@ -211,7 +192,10 @@ def _whole(body: Any, conn: Any) -> tuple[bytes, Any]:
 
 
 def _raw(headers: Any) -> RawHeaders:
-    return [(_bytes(name), _bytes(value)) for name, value in headers.items()]
+    try:
+        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    except (AttributeError, UnicodeEncodeError):  # botocore gives bytes, some callers numbers
+        return [(_bytes(name), _bytes(value)) for name, value in headers.items()]
 
 
 def _bytes(text: Any) -> bytes:
@@ -242,7 +226,7 @@ def _watch(module: ModuleType) -> Callable[[Any, Flight], None]:
         flight.began(response.status, _raw(response.headers))
         cls = response.__class__
         if isinstance(getattr(response, "_fp", None), http.client.HTTPResponse):
-            setattr(response, _FLIGHT, flight)
+            response._pytest_fanout_flight = flight
             response.__class__ = teed.get(cls) or teed.setdefault(cls, _teed(cls))
         else:  # born whole: a user's cassette, a mock
             if response.data:
@@ -299,24 +283,24 @@ def _teed(base: Any) -> Any:
         return data
 
     def _update_chunk_length(response: Any) -> None:
-        setattr(response, _READING, True)  # a broken answer is closed before the error is raised
+        response._pytest_fanout_reading = True  # a broken answer is closed before the error is raised
         try:
             next_chunk(response)
         except BaseException as error:
             response._pytest_fanout_flight.end("error", type(error).__name__)
             raise
         finally:
-            setattr(response, _READING, False)
+            response._pytest_fanout_reading = False
         if response.chunk_left == 0:
             response._pytest_fanout_flight.end("complete")
 
     def closed(response: Any) -> None:
         close(response)
-        if not getattr(response, _READING, False):
+        if not response.__dict__.get("_pytest_fanout_reading"):
             response._pytest_fanout_flight.end("closed_early")
 
     def __del__(response: Any) -> None:
-        flight = response.__dict__.get(_FLIGHT)
+        flight = response.__dict__.get("_pytest_fanout_flight")
         if flight is not None:
             flight.end("closed_early" if flight.chunks else "unread")
         base.__del__(response)
@@ -345,8 +329,8 @@ def _stand_in(module: ModuleType) -> Any:
         def __init__(self, host: str, *, answer: RecordedSocket | None = None, **more: Any) -> None:
             super().__init__(host)
             self.sock = answer or silent_socket()
+            self.__dict__[DRIVEN] = True
 
-    setattr(StandIn, DRIVEN, True)
     return StandIn
 
 

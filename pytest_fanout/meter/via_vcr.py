@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from pytest_fanout.meter.ledger import INSIDE
+from pytest_fanout.meter.patching import patch_all
 from pytest_fanout.meter.recorded_socket import RecordedSocket, recorded_error
 from pytest_fanout.meter.replies import playback_of
 from pytest_fanout.meter.seam import Seam
@@ -19,24 +20,12 @@ from pytest_fanout.meter.via_http_client import DRIVEN, LAYER
 
 MODULES: tuple[str, ...] = ("vcr.stubs",)
 _POINT = "getresponse"
-_MARK = "_pytest_fanout_hook"
 
 
 def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
     """Patch the connection of ``module``; the returned function takes the patch off again."""
     cls = getattr(module, "VCRConnection", None)
-    before = vars(cls).get(_POINT) if cls is not None else None
-    if before is None or hasattr(before, _MARK):
-        return lambda: None
-    hook = _hook(seam, before)
-    setattr(hook, _MARK, True)
-    setattr(cls, _POINT, hook)
-
-    def uninstall() -> None:
-        if vars(cls).get(_POINT) is hook:
-            setattr(cls, _POINT, before)
-
-    return uninstall
+    return patch_all([(cls, _POINT, lambda before: _hook(seam, before))])
 
 
 def prove(module: ModuleType, seam: Seam) -> list[str]:

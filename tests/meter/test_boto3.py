@@ -79,7 +79,12 @@ def both(agent: Any, answer: Any) -> tuple[Result, Result, list[Asked]]:
 
 
 def numbers(result: Result) -> tuple[Any, ...]:
+    assert result.slugs == []
     return result.fanout, result.measured.samples["attempts"]
+
+
+def tokens(result: Result) -> tuple[Any, ...]:
+    return result.measured.samples["input_tokens"], result.measured.samples["output_tokens"]
 
 
 def test_two_failures_and_an_answer() -> None:
@@ -90,7 +95,7 @@ def test_two_failures_and_an_answer() -> None:
     assert len({one.headers["amz-sdk-invocation-id"] for one in asked}) == 1
     assert [one.headers["amz-sdk-request"].split(";")[0] for one in asked] == ["attempt=1", "attempt=2", "attempt=3"]
     for result in (recorded, replayed):
-        assert (numbers(result), result.value) == ((1, 3), "hello you")
+        assert (numbers(result), tokens(result), result.value) == ((1, 3), (7, 2), "hello you")
         assert [exchange.answer.status for exchange in result.trace.exchanges] == [503, 503, 200]
 
 
@@ -114,6 +119,7 @@ def test_event_stream() -> None:
     assert recorded.value == replayed.value
     assert recorded.trace.exchanges[0].answer.chunks == tuple(EVENTS)
     assert (numbers(recorded), numbers(replayed), len(asked)) == ((1, 1), (1, 1), 1)
+    assert tokens(recorded) == tokens(replayed) == (7, 2)
     assert asked[0].target == f"/model/{MODEL}/converse-stream"
 
 
@@ -142,6 +148,7 @@ def test_event_stream_closed_early_and_cut() -> None:
 
     assert left[0].value == left[1].value == {"messageStart": {"role": "assistant"}}
     assert [one.trace.exchanges[0].answer.chunks for one in left[:2]] == [(EVENTS[0],)] * 2
+    assert [one.trace.exchanges[0].answer.outcome for one in left[:2]] == ["closed_early"] * 2
     assert cut[0].value == cut[1].value == bare
     assert [one.trace.exchanges[0].answer.outcome for one in cut[:2]] == ["error"] * 2
 

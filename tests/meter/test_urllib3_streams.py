@@ -103,9 +103,10 @@ def test_each_way_of_reading(read: Ask, framing: str) -> None:
     assert (recorded.measured.samples["input_tokens"], replayed.measured.samples["input_tokens"]) == (7, 7)
 
 
-def test_chunks_are_the_servers() -> None:
+@pytest.mark.parametrize("read", [by_stream, by_read_chunked], ids=lambda read: read.__name__)
+def test_chunks_are_the_servers(read: Ask) -> None:
     """A chunk of the server is a chunk of the recording, and of the replay."""
-    bare, recorded, replayed = both(lambda url: ask(url, by_stream), chunked(EVENTS))
+    bare, recorded, replayed = both(lambda url: ask(url, read), chunked(EVENTS))
 
     assert bare == recorded.value == replayed.value == list(recorded.trace.exchanges[0].answer.chunks) == EVENTS
 
