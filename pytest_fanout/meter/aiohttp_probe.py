@@ -16,7 +16,7 @@ HOST = "probe.invalid"
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
 _REST = b"3\r\nyes\r\n0\r\n\r\n"
 _CHUNKS = (b"ok", b"yes")
-_PATIENCE_S = 2.0  # for a version in which nothing comes back
+PATIENCE_S = 2.0  # for a version in which nothing comes back
 
 
 class Probe:
@@ -52,7 +52,7 @@ def send_probes(module: ModuleType, request: Any, seen: list[str]) -> None:
     """
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(asyncio.wait_for(_send(module, request), _PATIENCE_S))
+        loop.run_until_complete(asyncio.wait_for(_send(module, request), PATIENCE_S))
     except Exception:
         seen.clear()
     finally:

@@ -19,7 +19,7 @@ from typing import Any
 from pytest_fanout.meter import aiohttp_mocks
 from pytest_fanout.meter.aiohttp_bodies import body_readers
 from pytest_fanout.meter.aiohttp_mocks import MOCKED
-from pytest_fanout.meter.aiohttp_probe import HOST, Probe, send_probes
+from pytest_fanout.meter.aiohttp_probe import HOST, PATIENCE_S, Probe, send_probes
 from pytest_fanout.meter.aiohttp_replies import player
 from pytest_fanout.meter.aiohttp_tee import Tee
 from pytest_fanout.meter.flight import Flight, RawHeaders
@@ -67,9 +67,11 @@ def prove(module: ModuleType, seam: Seam) -> list[str]:
         if asyncio._get_running_loop() is None:
             send_probes(module, request, seen)
         else:
-            worker = threading.Thread(target=send_probes, args=(module, request, seen), name="pytest-fanout-probe")
+            # On a thread, since a loop runs here. It may not wait for good: this may be the middle of an import.
+            worker = threading.Thread(target=send_probes, args=(module, request, seen), daemon=True)
             worker.start()
-            worker.join()
+            worker.join(PATIENCE_S)
+            seen = list(seen)
     finally:
         seam.probe = None
     wanted = {"live": "aiohttp.BaseConnector.connect", "replayed": "aiohttp.ClientResponse.start"}
