@@ -127,7 +127,8 @@ class _Watch:
             error = raised
         finally:
             MOCKED.reset(token)
-        if not mocked.hops and (flight := self._book(session, asked)) is not None:
+        is_askable = not isinstance(error, self._module.InvalidURL)
+        if is_askable and not mocked.hops and (flight := self._book(session, asked)) is not None:
             playback = playback_of(flight)
             if playback is None:
                 flight.started_ns = begun

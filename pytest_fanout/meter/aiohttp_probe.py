@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -12,11 +13,12 @@ from pytest_fanout.meter.flight import RawHeaders
 from pytest_fanout.meter.replies import Playback
 from pytest_fanout.records import HttpAnswer
 
-HOST = "probe.invalid"
+#: What the hooks saw of the probes, in the context of a probe; a request of anybody else's is none.
+PROBING: ContextVar[list[str] | None] = ContextVar("pytest_fanout_aiohttp_probe", default=None)
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
 _REST = b"3\r\nyes\r\n0\r\n\r\n"
 _CHUNKS = (b"ok", b"yes")
-_PATIENCE_S = 2.0  # for a version in which nothing comes back
+PATIENCE_S = 2.0  # for a version in which nothing comes back
 
 
 class Probe:
@@ -50,13 +52,18 @@ def send_probes(module: ModuleType, request: Any, seen: list[str]) -> None:
 
     ``seen`` holds "live" and "replayed" once each afterwards, when every hook did its part.
     """
-    loop = asyncio.new_event_loop()
+    token = PROBING.set(seen)
     try:
-        loop.run_until_complete(asyncio.wait_for(_send(module, request), _PATIENCE_S))
+        # of no policy's choice, and never the current loop of its thread
+        loop = asyncio.SelectorEventLoop()
+        try:
+            loop.run_until_complete(asyncio.wait_for(_send(module, request), PATIENCE_S))
+        finally:
+            loop.close()
     except Exception:
         seen.clear()
     finally:
-        loop.close()
+        PROBING.reset(token)
     if not seen:
         with warnings.catch_warnings():  # what is left of a failed probe is nothing the agent should hear of
             warnings.simplefilter("ignore", ResourceWarning)
@@ -94,6 +101,6 @@ async def _send(module: ModuleType, request: Any) -> None:
 
     async with module.ClientSession(connector=Connector(), cookie_jar=module.DummyCookieJar()) as session:
         for path in ("live", "replayed"):
-            async with await request(session, "POST", f"http://{HOST}/{path}", data=b"x") as response:
+            async with await request(session, "POST", f"http://probe.invalid/{path}", data=b"x") as response:
                 if await response.read() != b"".join(_CHUNKS):
                     raise ValueError(path)

@@ -164,10 +164,11 @@ class Stopper:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         scope = self._scope
-        if scope is not None and not scope.settled and scope.overdue and may_stop(frame):
+        if scope is not None and not scope.settled and scope.overdue:
             if self._pushes > _PATIENCE:
                 self.insist(frame)
-            raise scope.stopped()
+            if may_stop(frame):
+                raise scope.stopped()
 
     def overdue(self) -> TaskScope | None:
         """The task that this thread works for, if it is to be stopped."""

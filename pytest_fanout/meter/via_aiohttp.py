@@ -20,7 +20,7 @@ from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter import aiohttp_mocks
 from pytest_fanout.meter.aiohttp_bodies import body_readers
 from pytest_fanout.meter.aiohttp_mocks import MOCKED
-from pytest_fanout.meter.aiohttp_probe import HOST, Probe, send_probes
+from pytest_fanout.meter.aiohttp_probe import PATIENCE_S, PROBING, Probe, send_probes
 from pytest_fanout.meter.aiohttp_replies import player
 from pytest_fanout.meter.aiohttp_tee import Tee
 from pytest_fanout.meter.flight import Flight, RawHeaders
@@ -56,24 +56,26 @@ def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
         for owner, name, hook in hooks.points():
             undo.append(_patch(owner, name, hook))
         undo.append(aiohttp_mocks.install(module, seam, hooks.tee))
-    except (AttributeError, ImportError, TypeError):
+    except (AttributeError, ImportError, KeyError, TypeError):
         uninstall()
     return uninstall
 
 
 def prove(module: ModuleType, seam: Seam) -> list[str]:
     """Send one request over a connection in memory, and answer one from a recording; what of it did not work."""
-    seam.probe = []
+    seen: list[str] = []
     try:
-        seen, request = seam.probe, aiohttp_mocks.own_request(module)
-        if asyncio._get_running_loop() is None:
-            send_probes(module, request, seen)
-        else:
-            worker = threading.Thread(target=send_probes, args=(module, request, seen), name="pytest-fanout-probe")
-            worker.start()
-            worker.join()
-    finally:
-        seam.probe = None
+        request = aiohttp_mocks.own_request(module)
+    except (AttributeError, KeyError):
+        request = None
+    if asyncio._get_running_loop() is None:
+        send_probes(module, request, seen)
+    else:
+        # On a thread, since a loop runs here. It may not wait for good: this may be the middle of an import.
+        worker = threading.Thread(target=send_probes, args=(module, request, seen), daemon=True)
+        worker.start()
+        worker.join(PATIENCE_S)
+        seen = list(seen)
     wanted = {"live": "aiohttp.BaseConnector.connect", "replayed": "aiohttp.ClientResponse.start"}
     return [name for what, name in wanted.items() if seen.count(what) != 1]
 
@@ -124,8 +126,11 @@ class _Hooks:
         async def connect(connector: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
             if not seam.active:
                 return await original(connector, request, *args, **kwargs)
-            if seam.probe is not None and request.url.host == HOST:
-                return await self._probe(connector, request, lambda: original(connector, request, *args, **kwargs))
+            if (probing := PROBING.get()) is not None:
+                probe = Probe(probing, request)
+                if probe.playback is not None:
+                    return _on(await self.play(connector, request, probe.playback), _PASSED)
+                return _on(await original(connector, request, *args, **kwargs), probe)
             mocked = MOCKED.get()
             if mocked is not None and (given := mocked.seen()) is not None:
                 return _on(await self.play(connector, request, given), _PASSED)
@@ -264,13 +269,6 @@ class _Hooks:
             original(protocol, **settings)
 
         return set_response_params
-
-    async def _probe(self, connector: Any, request: Any, connect: Callable[[], Any]) -> Any:
-        assert self.seam.probe is not None
-        probe = Probe(self.seam.probe, request)
-        if probe.playback is not None:
-            return _on(await self.play(connector, request, probe.playback), _PASSED)
-        return _on(await connect(), probe)
 
 
 def _on(connection: Any, hop: Any) -> Any:

@@ -53,7 +53,7 @@ BODIES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "compressed": lambda path: {"json": chat("a" * 500), "compress": "deflate"},
     "compressed generator": lambda path: {"data": pieces(), "compress": "deflate"},
     "chunked": lambda path: {"data": b"x" * 100, "chunked": True},
-    "expected": lambda path: {"data": b"now", "expect100": False, "headers": {"x-a": "1"}},
+    "expected": lambda path: {"data": b"now", "expect100": True},
     "nothing": lambda path: {},
     "empty": lambda path: {"data": b""},
 }

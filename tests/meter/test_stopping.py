@@ -304,7 +304,7 @@ def test_finalizers_are_not_torn(model: ModelServer) -> None:
 
     def work(index: int) -> None:
         begun[index] += 1
-        until = time.monotonic() + 0.005
+        until = time.monotonic() + 0.002
         while time.monotonic() < until:
             pass
         ended[index] += 1
@@ -325,6 +325,7 @@ def test_finalizers_are_not_torn(model: ModelServer) -> None:
                 weakref.finalize(watched, work, 2)
                 gc.collect(0)
                 del watched
+                sum(range(50_000))
 
     gc.callbacks.append(callback)
     try:

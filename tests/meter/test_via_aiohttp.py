@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -384,6 +388,34 @@ def test_sabotaged_aiohttp_hook_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         changed = problems()
 
     assert (blind, changed, problems()) == ([live], [live, replayed], [])
+
+
+def test_aiohttp_imported_by_a_running_loop(model: ModelServer) -> None:
+    """An agent that imports aiohttp in the middle of its work, on a running loop, is counted from its first call on."""
+    code = """
+        import sys
+        from metering import metering, run_task, chat
+        async def agent():
+            import aiohttp
+            async with aiohttp.ClientSession() as session:
+                async with session.post(sys.argv[1] + "/v1/chat/completions", json=chat()) as answer:
+                    return answer.status
+        assert "aiohttp" not in sys.modules
+        with metering() as meter:
+            result = run_task(meter, agent)
+            print(result.value, result.fanout, meter.finish().problems, result.slugs)
+    """
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), model.base_url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": f"{root}:{root / 'tests' / 'meter'}", "PATH": "/usr/bin:/bin"},
+    )
+
+    assert (done.stdout.strip(), done.stderr) == ("200 1 () []", "")
+    assert len(model.log) == 1
 
 
 def test_aiohttp_is_put_back() -> None:
