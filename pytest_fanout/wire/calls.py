@@ -141,9 +141,9 @@ def _read(
     # Ollama streams lines too, and tells by its last one whether it did.
     in_lines = "ndjson" in content_type and not api.startswith("ollama.")
     payload = Payload(decoded.data, in_lines or _is_streamed(decoded.data, content_type), content_type, headers)
-    if is_too_long(decoded.data) and payload.streamed:
-        reading.note("too_large")
     outcome = _read_outcome(codec, payload, reading, status, headers)
+    if outcome.status == "incomplete" and is_too_long(decoded.data):
+        reading.note("too_large")
     kind = reading.kind or kind
     usage_source = outcome.usage_source
     if request and not asked.has_server_state and _wants_estimate(kind, outcome, reading):
