@@ -58,6 +58,8 @@ _CODECS: dict[str, ModuleType] = {
     "rerank": input_only,
     "moderation": input_only,
 }
+#: APIs whose calls over sockets and gRPC are kept as lines of JSON: there one line alone is a stream as well.
+_IN_LINES = frozenset({"openai.responses", "gemini.generate", "vertex.predict", "xai.chat", "xai.sample"})
 
 
 def is_readable(endpoint: Endpoint) -> bool:
@@ -138,12 +140,10 @@ def _read(
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
     content_type = headers.get("content-type", "").lower()
-    # Ollama streams lines too, and tells by its last one whether it did.
-    in_lines = "ndjson" in content_type and not api.startswith("ollama.")
-    payload = Payload(decoded.data, in_lines or _is_streamed(decoded.data, content_type), content_type, headers)
-    if is_too_long(decoded.data) and payload.streamed:
-        reading.note("too_large")
+    payload = Payload(decoded.data, _is_streamed(api, decoded.data, content_type), content_type, headers)
     outcome = _read_outcome(codec, payload, reading, status, headers)
+    if outcome.status == "incomplete" and is_too_long(decoded.data):
+        reading.note("too_large")
     kind = reading.kind or kind
     usage_source = outcome.usage_source
     if request and not asked.has_server_state and _wants_estimate(kind, outcome, reading):
@@ -187,12 +187,18 @@ def _read(
     )
 
 
-def _is_streamed(data: bytes, content_type: str) -> bool:
-    """Whether an answer came in events or frames: its bytes say so, or else its content type."""
+def _is_streamed(api: str, data: bytes, content_type: str) -> bool:
+    """Whether an answer came in events, lines or frames: its bytes say so, or else its content type."""
     if looks_like_sse(data) or looks_like_frames(data):
         return True
     # A document under the name of a stream is a document.
-    return ("event-stream" in content_type or "eventstream" in content_type) and load_json(data) is NOT_JSON
+    if "event-stream" in content_type or "eventstream" in content_type:
+        return load_json(data) is NOT_JSON
+    # Ollama streams lines too, and tells by its last one whether it did.
+    if "ndjson" not in content_type or api.startswith("ollama."):
+        return False
+    document = load_json(data)
+    return document is NOT_JSON or (api in _IN_LINES and "output" not in obj(document))
 
 
 def _read_outcome(

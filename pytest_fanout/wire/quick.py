@@ -72,9 +72,9 @@ def _chat_stream(body: bytes) -> Cost | None:
         return None
     at = body.rfind(b'"usage"')
     begin, end = body.rfind(b"\n", 0, at) + 1, body.find(b"\n", at)
-    # blank lines on both sides: the line is a whole event
     if body.rfind(b'_details"', 0, begin) >= 0:  # an earlier snapshot of the usage holds what this one may leave out
         return None
+    # blank lines on both sides: the line is a whole event
     if b'"finish_reason"' not in body or body[begin - 2 : begin] != b"\n\n" or body[end : end + 2] != b"\n\n":
         return None
     return _openai(json.loads(body[begin:end].removeprefix(b"data: "))["usage"], 0)
@@ -177,7 +177,7 @@ def _ollama(body: bytes) -> Cost | None:
 
 
 def _converse(body: bytes) -> Cost | None:
-    document = json.loads(body)
+    document = _load(body)
     if not document["stopReason"]:
         return None
     usage = document["usage"]
@@ -197,7 +197,7 @@ def _converse(body: bytes) -> Cost | None:
 
 
 def _cohere(body: bytes) -> Cost | None:
-    document = json.loads(body)
+    document = _load(body)
     if document["finish_reason"] not in ("COMPLETE", "TOOL_CALL", "MAX_TOKENS") or "type" in document:
         return None
     tokens = document["usage"]["tokens"]

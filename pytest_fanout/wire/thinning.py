@@ -35,15 +35,23 @@ def can_thin(api: str | None) -> bool:
 
 
 def thin(api: str | None, stream: bytes) -> tuple[bytes, bytes]:
-    """Split a running event stream: its whole events, without those that only hold text, and the unfinished rest."""
+    """Split a running event stream: its whole events, without those that only hold text, and the unfinished rest.
+
+    The first event that holds text stays: in a stream that opens with nothing else it alone tells that a model spoke.
+    """
     end = b"\r\n\r\n" if b"\r\n\r\n" in stream else b"\n\n"
     events = stream.split(end)
+    spoken = next((at for at, event in enumerate(events[:-1]) if _is_text(api, event)), None)
+    if spoken is None:
+        return b"".join([event + end for event in events[:-1]]), events[-1]
+    head = b"".join([event + end for event in events[: spoken + 1]])
+    events = events[spoken + 1 :]
     first = next((event for event in events[:-1] if _is_text(api, event) and _FRAME.search(event)), None)
     if first is not None:
         # The other events that differ from it in the text alone go at once: it is one pass over the bytes.
-        events = _alike(first, end).sub(b"", stream).split(end)
+        events = _alike(first, end).sub(b"", end.join(events)).split(end)
     rest = events.pop()
-    return b"".join([event + end for event in events if not _is_text(api, event)]), rest
+    return head + b"".join([event + end for event in events if not _is_text(api, event)]), rest
 
 
 def _alike(event: bytes, end: bytes) -> re.Pattern[bytes]:

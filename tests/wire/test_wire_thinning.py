@@ -85,7 +85,21 @@ def test_every_choice_is_kept() -> None:
 
     kept, _ = thin("openai.chat", (chunk(0) + chunk(1) + chunk(0)).encode())
 
-    assert kept == chunk(1).encode()
+    assert kept == (chunk(0) + chunk(1)).encode()
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_stream_of_nothing_but_text_is_still_an_answer(times: int) -> None:
+    """Found by fuzzing: hosts that do not open with a role say by text alone that a model spoke; it stays so."""
+    choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
+    event = f"data: {json.dumps({'id': 'c', 'model': 'm', 'choices': [choice]})}\n\n".encode()
+    kept, rest = thin("openai.chat", event * 9 + b"data: {")
+    for _ in range(1, times):
+        kept, rest = thin("openai.chat", kept + rest)
+
+    assert (kept, rest) == (event, b"data: {")
+    assert read("openai.chat", kept + rest) == read("openai.chat", event * 9 + b"data: {")
+    assert read("openai.chat", kept + rest).choices == 1
 
 
 @pytest.mark.parametrize(
