@@ -122,12 +122,13 @@ class _Sorting:
         method = "WS" if status == 101 else request.method  # an upgraded GET is a channel
         kind = reader.classify(method, request.url).kind
         name = f"{request.method} {request.url.partition('?')[0]}"
-        if kind in COUNTED:
+        if kind in COUNTED or kind == "channel":
             attempt = reader.read(request, exchange.answer)
-            kind = attempt.kind if attempt is not None else "other"
-            if attempt is not None and kind in COUNTED:
+            if attempt is not None and attempt.kind in COUNTED:
                 self._count(exchange, attempt, name)
                 return
+            if attempt is not None or kind in COUNTED:
+                kind = attempt.kind if attempt is not None else "other"
         if kind in _UNOBSERVABLE:
             self.unobservable.append(f"{name} ({kind})")
         elif kind == "other" and wire.is_unclassified(method, request.url, self.model_hosts):

@@ -69,6 +69,10 @@ class Seam:
 
     # --- the hooks ask -----------------------------------------------------------------------------------------
 
+    def is_model(self, method: str, url: str) -> bool:
+        """Whether a request goes to a model, or may: for hooks that leave everything else alone."""
+        return (self._targets.get((method, url)) or self._look(method, url)).role == "model"
+
     def outer(self, method: str, url: str, body: bytes) -> Outer | None:
         """What to set as INSIDE while this request is handed on; None: a layer above has booked it already."""
         target = self._targets.get((method, url)) or self._look(method, url)
@@ -130,6 +134,20 @@ class Seam:
         elif scope.source is not None or self.mode == "replay":
             return self._from_source(scope, flight)
         return self._live(flight, target)
+
+    def meet(self, what: str, method: str, url: str) -> None:
+        """A hook that books only what goes to models has seen its library speak to another server: that is listed."""
+        target = self._targets.get((method, url)) or self._look(method, url)
+        place = self.ledger.place()
+        if self.ended is None and target.way == "normal" and place is not None and not place.scope.closed:
+            verdict = "invalid" if self.rules.strict_egress else "notice"
+            place.scope.add_problem("unhooked-peer", f"{what} at {target.name}, which is not recorded", verdict)
+
+    def missing_key(self, variable: str, method: str, host: str, scope: TaskScope | None = None) -> str:
+        """A request needs a key that was not there; the text that says so."""
+        text = f"{variable} is not set, and {method} {host} needs it: nothing was sent"
+        (scope or self).add_problem("missing-key", f"{text}\n  mend: export {variable}=... before pytest starts")
+        return text
 
     def sending(self, method: str, raw_path: bytes) -> Sent | None:
         """A network transport is about to send. A transport of the user's above it may send one request many times.
@@ -198,8 +216,7 @@ class Seam:
         if opened is not None and missing is None:
             flight.opened = Outgoing(opened[0], opened[1])
         if missing is not None and target.role == "model" and not is_loopback(target.host):
-            text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
-            (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
+            text = self.missing_key(missing, flight.method, target.host, scope)
             return self._refused(flight, 401, "missing-key", text)
         if self.mode == "live":
             flight.keep_little()
@@ -338,9 +355,9 @@ class Seam:
                 if matches_host(host, port, getattr(self.rules, name)):
                     way = "live_input" if name == "live_inputs" else name
                     break
-        target = Target(
-            "model" if is_model else "tool", kind in COUNTED, way, host, port, f"{host}:{port}", path_of(url)
-        )
+        # A channel itself is no call; what its hook books with the method of a channel is one response on it.
+        counted = kind in COUNTED or (kind == "channel" and method == "WS")
+        target = Target("model" if is_model else "tool", counted, way, host, port, f"{host}:{port}", path_of(url))
         if len(self._targets) >= _CACHE_SIZE:
             self._targets.clear()
         self._targets[method, url] = target

@@ -19,6 +19,7 @@ from pytest_fanout.wire import (
     ollama,
     openai_chat,
     openai_responses,
+    xai_chat,
 )
 from pytest_fanout.wire.bodies import NOT_JSON, Headers, decode, header_map, load_json
 from pytest_fanout.wire.endpoints import classify, host_of, is_stream_url, model_in_url
@@ -42,6 +43,8 @@ _CODECS: dict[str, ModuleType] = {
     "ollama.generate": ollama,
     "anthropic.messages": anthropic_messages,
     "embeddings": embeddings,
+    "xai.chat": xai_chat,
+    "xai.sample": xai_chat,
 }
 
 
@@ -69,9 +72,13 @@ def read_call(
 
     Returns:
         The Attempt without the meter's fields; None when the URL asks for no model call (counting, storage, batches,
-        hosted agents, channels). A generation endpoint that no codec reads has the note ``no_codec``.
+        hosted agents). A generation endpoint that no codec reads has the note ``no_codec``. Of a channel (method "WS")
+        one call is read: ``request_body`` is the message that asked for a response, ``response_body`` the messages
+        that answered it, one a line; a channel without any is None.
     """
     endpoint = classify(method, url)
+    if endpoint.kind == "channel" and method.upper() == "WS" and (request_body or response_body):
+        endpoint = Endpoint(endpoint.api, "generate")
     if endpoint.api is None or endpoint.kind == "channel":
         return None
     body_hash = hashlib.sha256(request_body).hexdigest() if request_body else ""
@@ -109,7 +116,8 @@ def _read(
     codec = _CODECS.get(api)
     request = obj(load_json(request_body)) if request_body else {}
     asked: Asked = codec.read_request(request) if codec and request else Asked(model=string(request.get("model")))
-    model = asked.model or model_in_url(url)
+    # by gRPC there is no URL to name it: the message does, as a path
+    model = asked.model or model_in_url(url) or (string(request.get("model")) or "").rpartition("models/")[2] or None
     kind = endpoint.kind
     if api == "gemini.interactions" and request.get("agent") and not request.get("model"):
         kind = "agent_run"
@@ -117,7 +125,8 @@ def _read(
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
     content_type = headers.get("content-type", "").lower()
-    payload = Payload(decoded.data, "event-stream" in content_type or looks_like_sse(decoded.data), content_type)
+    is_stream = "event-stream" in content_type or "ndjson" in content_type or looks_like_sse(decoded.data)
+    payload = Payload(decoded.data, is_stream, content_type)
     outcome = _read_outcome(codec, payload, reading, status, headers)
     kind = reading.kind or kind
     reading.check_totals()

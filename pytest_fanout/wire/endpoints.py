@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pytest_fanout.records import Endpoint
 from pytest_fanout.wire.hosts import is_model_host
+from pytest_fanout.wire.rpcs import classify_rpc, is_known_other_rpc
 
 #: Of a longer path only the end is looked at, so that no URL costs time.
 _LOOK_AT: Final = 4096
@@ -66,12 +67,16 @@ _KNOWN_OTHER: Final = re.compile(
 
 
 def classify(method: str, url: str) -> Endpoint:
-    """What a request asks for. Only POST can be a model call; a WebSocket to ``/responses`` is a channel of calls.
+    """What a request asks for. Only POST and gRPC can be a model call; a WebSocket to ``/responses`` is a channel of
+    calls.
 
-    ``method`` may be "WS" for a WebSocket upgrade; a ``ws:`` or ``wss:`` URL says the same. Never raises.
+    ``method`` may be "WS" for a WebSocket upgrade; a ``ws:`` or ``wss:`` URL says the same. "GRPC" stands for gRPC,
+    with a URL ``grpc://host:port/package.Service/Method``. Never raises.
     """
     scheme, host, path = _split(url)
     verb = method.upper()
+    if verb == "GRPC":
+        return classify_rpc(path)
     if verb == "WS" or scheme in ("ws", "wss"):
         return Endpoint("openai.responses", "channel") if path.endswith("/responses") else _OTHER
     return _by_rule(host, path) if verb == "POST" else _OTHER
@@ -83,10 +88,11 @@ def is_unclassified(method: str, url: str, model_hosts: Iterable[str] = ()) -> b
     ``model_hosts``: hosts of the user's own, as for ``is_model_host``.
     """
     scheme, host, path = _split(url)
-    is_socket = method.upper() == "WS" or scheme in ("ws", "wss")
-    if method.upper() != "POST" and not is_socket:
+    verb = method.upper()
+    is_socket = verb == "WS" or scheme in ("ws", "wss")
+    if classify(method, url).kind != "other" or not (is_socket or verb in ("POST", "GRPC")):
         return False
-    if classify(method, url).kind != "other" or (not is_socket and _KNOWN_OTHER.fullmatch(path)):
+    if is_known_other_rpc(path) if verb == "GRPC" else (not is_socket and _KNOWN_OTHER.fullmatch(path)):
         return False
     return is_model_host(_host_and_port(url) or host, model_hosts)
 
