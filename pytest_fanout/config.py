@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,12 +23,22 @@ MODES = ("replay", "record", "rerecord", "live")
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """One agent class of ``[tool.fanout.agents]``."""
+    """One agent class of ``[tool.fanout.agents]``; one of ``entrypoint``, ``command`` and ``serve`` is given."""
 
     name: str
-    entrypoint: str
+    entrypoint: str | None  # module:callable
     evalset: Path  # absolute
     check: str | None = None
+    command: tuple[str, ...] = ()  # run once a trial; the setting is entrypoint too
+    serve: tuple[str, ...] = ()  # run once a measuring process
+    post: str = "/"  # the path on that server
+    ready_seconds: int = 30
+    proxy: bool = False  # send the tools' HTTP of a command or server through the gateway as well
+    children: bool = False  # send the calls of what the entry point starts through the gateway
+
+    @property
+    def needs_gateway(self) -> bool:
+        return bool(self.command or self.serve or self.children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +105,102 @@ def _read(path: Path) -> Settings:
         where = f"{path}: [tool.fanout.agents.{name}]"
         check_agent_name(name, where)
         _table(entry, where, f"[tool.fanout.agents.{name}]")
-        _known(entry, {"entrypoint", "evalset", "check"}, where)
-        for key in ("entrypoint", "evalset"):
-            if not isinstance(entry.get(key), str) or not entry[key]:
-                raise ConfigError(
-                    "bad-setting", f"{key} is missing or not a text", where=where, mend=f'add {key} = "…"'
-                )
-        evalset = _path(entry["evalset"], "evalset", f"fixtures/{name}.jsonl", root, where)
-        check = entry.get("check")
-        if check is not None and not isinstance(check, str):
-            raise ConfigError(
-                "bad-setting", "check must be a text", where=where, mend='check = "package.module:callable"'
-            )
-        for key in ("entrypoint", "check"):
-            value = entry.get(key)
-            if value is not None and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", value):
-                raise ConfigError(
-                    "bad-entry-point",
-                    f"{key} = {value!r} is not of the form module:callable",
-                    where=where,
-                    mend=f'{key} = "package.module:callable"',
-                )
-        agents[name] = AgentSettings(name, entry["entrypoint"], evalset, check)
+        agents[name] = _agent(name, entry, root, where)
     return Settings(root, str(path), baselines, recordings, agents)
+
+
+_CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
+_AGENT_KEYS = {"entrypoint", "evalset", "check", "serve", "post", "ready_seconds", "proxy", "children"}
+
+
+def _agent(name: str, entry: Mapping[str, Any], root: Path, where: str) -> AgentSettings:
+    """One entry of ``[tool.fanout.agents]``."""
+    _known(entry, _AGENT_KEYS, where)
+    if "entrypoint" in entry and "serve" in entry:
+        raise _bad("entrypoint and serve are both given", where, "keep one of them")
+    if "serve" not in entry and not entry.get("entrypoint"):
+        raise _bad("entrypoint is missing or not a text", where, 'add entrypoint = "…"')
+    if not isinstance(entry.get("evalset"), str) or not entry["evalset"]:
+        raise _bad("evalset is missing or not a text", where, 'add evalset = "…"')
+    check = entry.get("check")
+    if check is not None and not isinstance(check, str):
+        raise _bad("check must be a text", where, 'check = "package.module:callable"')
+    if check is not None and not _CALLABLE.match(check):
+        raise _no_callable("check", check, where, 'check = "package.module:callable"')
+    entrypoint, command = _entry_point(entry["entrypoint"], where) if "entrypoint" in entry else (None, ())
+    serve = _command("serve", entry["serve"], where) if "serve" in entry else ()
+    outside = bool(command or serve)
+    _only(entry, ("post", "ready_seconds"), bool(serve), where, "for a server: serve = […]")
+    _only(entry, ("proxy",), outside, where, "for a command or a server")
+    _only(entry, ("children",), not outside, where, "for an entry point module:callable")
+    if serve and "post" not in entry:
+        raise _bad("post is missing: the path that each task is sent to", where, 'add post = "/chat"')
+    post = entry.get("post", "/")
+    if not isinstance(post, str) or not re.fullmatch(r"/[!-~]*", post):
+        raise _bad("post must be a path on the server that begins with /", where, 'post = "/chat"')
+    ready_seconds = entry.get("ready_seconds", 30)
+    if type(ready_seconds) is not int or not 1 <= ready_seconds <= 3600:
+        raise _bad("ready_seconds must be a whole number from 1 to 3600", where, "ready_seconds = 30")
+    proxy = entry.get("proxy", False)
+    if not isinstance(proxy, bool):
+        raise _bad("proxy must be true or false", where, "proxy = true")
+    if "children" in entry and entry["children"] != "gateway":
+        raise _bad('children can only be "gateway"', where, 'children = "gateway"')
+    return AgentSettings(
+        name=name,
+        entrypoint=entrypoint,
+        evalset=_path(entry["evalset"], "evalset", f"fixtures/{name}.jsonl", root, where),
+        check=check,
+        command=command,
+        serve=serve,
+        post=post,
+        ready_seconds=ready_seconds,
+        proxy=proxy,
+        children="children" in entry,
+    )
+
+
+def _entry_point(value: Any, where: str) -> tuple[str | None, tuple[str, ...]]:
+    """``module:callable``, or the words of a command: a list, or a text with blanks."""
+    if isinstance(value, str) and not re.search(r"\s", value):
+        if not _CALLABLE.match(value):
+            raise _no_callable(
+                "entrypoint",
+                value,
+                where,
+                'entrypoint = "package.module:callable", or a command: ["node", "agent.mjs"]',
+            )
+        return value, ()
+    return None, _command("entrypoint", value, where)
+
+
+def _command(key: str, value: Any, where: str) -> tuple[str, ...]:
+    words: Any = value
+    if isinstance(value, str):
+        try:
+            words = shlex.split(value)
+        except ValueError as error:
+            raise _bad(f"{key} is no command line: {error}", where, f'{key} = ["node", "agent.mjs"]') from None
+    is_list = isinstance(words, list) and words and all(isinstance(word, str) for word in words)
+    if not is_list or not words[0].strip() or any("\0" in word for word in words):
+        raise _bad(f"{key} must be a command, as a text or a list of texts", where, f'{key} = ["node", "agent.mjs"]')
+    return tuple(words)
+
+
+def _only(entry: Mapping[str, Any], keys: tuple[str, ...], allowed: bool, where: str, what: str) -> None:
+    for key in keys:
+        if key in entry and not allowed:
+            raise _bad(f"{key} is only {what}", where, f"remove {key}")
+
+
+def _bad(what: str, where: str, mend: str) -> ConfigError:
+    return ConfigError("bad-setting", what, where=where, mend=mend)
+
+
+def _no_callable(key: str, value: str, where: str, mend: str) -> ConfigError:
+    return ConfigError(
+        "bad-entry-point", f"{key} = {value!r} is not of the form module:callable", where=where, mend=mend
+    )
 
 
 def _table(value: Any, where: str, header: str) -> None:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 RawHeaders = list[tuple[bytes, bytes]]
 #: Bytes of a stream that are held before the events which hold nothing but text are left out, where that is allowed.
 _HOLD = 1 << 16
-_CODING = frozenset({b"content-type", b"content-encoding"})
+#: The error of a call that was under way when its task was stopped: it was sent, and nobody heard its answer.
+CUT = "TaskStopped"
+#: What a look at the cost needs of the headers: how to decode the body, and Bedrock's counts.
+_TELLING = (b"content-type", b"content-encoding", b"x-amzn-bedrock-")
 
 
 class Outgoing(NamedTuple):
@@ -153,12 +156,23 @@ class Flight:
             return
         self.ended_ns = time.perf_counter_ns()
         self.outcome = outcome
-        self.error = error
+        self.error = CUT if error is not None and self._is_cut(error) else error
         if self.scope is not None:
             if self.holds:
                 self.scope.release(self)
             elif self.scope.pending:
                 self.scope.poll(self)
+
+    def _is_cut(self, error: str) -> bool:
+        # cancelled, or its client closed under it, while the agent came to its end; a server that was not there was not
+        scope = self.scope
+        return scope is not None and scope.capped is not None and self.status is None and "Connect" not in error
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the end of its task came before any answer to it."""
+        answer = self.replayed.answer if self.replayed is not None else self
+        return self.role == "model" and answer.status is None and answer.error == CUT
 
     def refuse(self, why: str) -> None:
         """Nothing was sent."""
@@ -216,8 +230,7 @@ class Flight:
         if self.replayed is not None:
             answer = self.replayed.answer
             return answer.status, answer.headers, answer.body
-        # How to decode the body is all that the quick look needs of the headers.
-        head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
+        head = [pair for pair in self.response_headers if pair[0].lower().startswith(_TELLING)]
         return self.status, text_headers(head), b"".join(self.chunks)
 
     def request(self) -> HttpRequest:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_fanout.errors import UsageError
 from pytest_fanout.meter.blind import BLIND
-from pytest_fanout.meter.guards import ExitGuard, WallClock
+from pytest_fanout.meter.children import Children
+from pytest_fanout.meter.guards import ExitGuard
 from pytest_fanout.meter.hooks import BY_MODULE, Hook
 from pytest_fanout.meter.importing import ImportWatch
 from pytest_fanout.meter.keys import SealedKeys
 from pytest_fanout.meter.ledger import Ledger
 from pytest_fanout.meter.reader import Reader
 from pytest_fanout.meter.seam import Redact, Seam
+from pytest_fanout.meter.stopper import Stopper
 from pytest_fanout.meter.task import CapWarning, Source, TaskScope, Trace
 from pytest_fanout.meter.tripwire import Tripwire
 from pytest_fanout.records import Caps, Exchange, MeasureRules, Problem
@@ -76,9 +78,10 @@ class Meter:
         self._seam = Seam(mode, measure, self._ledger, Reader(self._codecs), self._keys, redact)
         self._tripwire = Tripwire(self._seam, self._ledger, hosts)
         self._exit_guard = ExitGuard(lambda: self._ledger.running is not None)
-        self._clock = WallClock()
+        self._stopper = Stopper(self._ledger)
         self._watch = ImportWatch((*BY_MODULE, *BLIND), self._imported)
         self._gateway: Gateway | None = None
+        self._children: Children | None = None
         self._undo: list[Callable[[], None]] = []
         self._hooked: list[tuple[Hook, ModuleType]] = []
         self._failed: list[Problem] = []
@@ -107,7 +110,7 @@ class Meter:
         if self._rules.seal_keys:
             self._keys.seal()
         self._ledger.install()
-        self._clock.install()
+        self._stopper.install()
         self._exit_guard.install()
         self._seam.active = True
         for name in BY_MODULE:
@@ -129,7 +132,7 @@ class Meter:
         if Meter._active is not self:
             return
         self._exit_guard.uninstall()
-        self._clock.uninstall()
+        self._stopper.uninstall()
         self._keys.unseal()
         self._put_back()
         Meter._active = None
@@ -141,7 +144,7 @@ class Meter:
         if Meter._active is not self:
             return
         self._exit_guard.uninstall()
-        self._clock.uninstall()
+        self._stopper.uninstall()
         self._keys.unseal()
         self._seam.ended = tell
         # exit handlers run last registered first: those of the agent come after this one
@@ -163,6 +166,11 @@ class Meter:
         if self._gateway is None:
             self._gateway = Gateway(self._seam, self._keys, port=port)
         return self._gateway
+
+    def count_children(self, agents: Iterable[str]) -> None:
+        """From now on processes that tasks of these classes start go through the gateway."""
+        self._children = Children(self._ledger, self.gateway(), frozenset(agents))
+        self._undo.append(self._children.install())
 
     def _exiting(self) -> None:
         self._seam.exiting = True
@@ -244,7 +252,7 @@ class Meter:
             )
         scope = self._scope(agent, task, trial, caps, source)
         self._ledger.open(scope)
-        self._clock.watch(scope)
+        self._stopper.watch(scope)
         return scope
 
     def _scope(self, agent: str, task: str, trial: int, caps: Caps, source: Source | None) -> TaskScope:
@@ -253,19 +261,22 @@ class Meter:
         )
 
     def settle(self, scope: TaskScope) -> None:
-        """The agent's code has ended: its wall clock no longer stops anything. ``close_task`` does it as well."""
-        self._clock.settle(scope)
+        """The agent's code has ended: nothing stops this thread any more. ``close_task`` does it as well."""
+        self._stopper.settle(scope)
 
     def close_task(self, scope: TaskScope) -> Trace:
         """End the trial. What it still calls afterwards is late."""
         self.settle(scope)
         duration_ms = scope.now_ms()
+        if self._children is not None and scope.capped is not None:
+            self._children.end(scope)
         if self._gateway is not None:
             self._gateway.close_scope(scope)
         scope.closed = True
         self._ledger.close(scope)
         self._seam.hear_children(scope)
         self._tripwire.settle(scope)
+        scope.note_cut_calls()
         exchanges = tuple(self._redacted(exchange) for exchange in scope.exchanges())
         return Trace(
             exchanges=exchanges,

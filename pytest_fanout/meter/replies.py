@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
-from pytest_fanout.meter.flight import Flight, RawHeaders
+from pytest_fanout.meter.flight import CUT, Flight, RawHeaders
+from pytest_fanout.meter.task import FINISH_S, TaskScope
 from pytest_fanout.records import HttpAnswer
 
 _RETRIED = frozenset({408, 409, 429})
@@ -20,27 +22,59 @@ class Playback:
         self.status = answer.status
         self.chunks: Sequence[bytes] = answer.chunks
         self.headers: RawHeaders = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in _short_waits(answer)]
+        self.error = answer.error
         self.ended_ms = answer.ended_ms
+        self.is_whole = answer.outcome == "complete"
+        self._is_cut = answer.status is None and answer.error == CUT
+        self._patience = time.monotonic() + FINISH_S
 
     def read_to_end(self) -> str | None:
         """The client has read all that there is: the name of the error to raise in it, or None."""
         answer, flight = self._answer, self._flight
+        if self._is_cut:
+            return self._cut()
         if answer.outcome == "error":
             flight.end("error", answer.error)
             return answer.error or "ReadError"
         if answer.outcome in _PREFIXES:
-            flight.end("error", "ReadError")
-            if flight.scope is not None:
-                flight.scope.add_problem(
-                    "recording-prefix",
-                    f"task {flight.scope.task!r} reads on where the recorded run stopped reading"
-                    f" (request {flight.seq + 1}): only the first part of that answer is known\n"
-                    "  mend: record the task anew",
-                    "stale",
-                )
-            return "ReadError"
+            return self._prefix("reads on where the recorded run stopped reading")
         flight.end("complete")
         return None
+
+    def awaits_stop(self) -> bool:
+        """Whether the client should wait: the recorded task was stopped during this call, and this one not yet."""
+        scope = self._flight.scope
+        if not self._is_cut or scope is None or scope.capped is not None or self._is_out_of_time(scope):
+            return False
+        return time.monotonic() < self._patience
+
+    def _is_out_of_time(self, scope: TaskScope) -> bool:
+        """Whether it was the wall clock that stopped the recorded task, and the cap is still the same."""
+        replayed, limit = self._flight.replayed, scope.caps.wall_seconds
+        return replayed is not None and limit is not None and replayed.started_ms + self.ended_ms >= limit * 1000
+
+    def _cut(self) -> str:
+        while self.awaits_stop():
+            time.sleep(0.001)
+        scope = self._flight.scope
+        if scope is not None and scope.capped is None and self._is_out_of_time(scope):
+            scope.stop("wall_seconds")
+        if scope is None or scope.capped is None:
+            return self._prefix("goes on where the recorded run was stopped by a cap")
+        raise scope.stopped()
+
+    def _prefix(self, what: str) -> str:
+        flight = self._flight
+        flight.end("error", "ReadError")
+        if flight.scope is not None:
+            flight.scope.add_problem(
+                "recording-prefix",
+                f"task {flight.scope.task!r} {what}"
+                f" (request {flight.seq + 1}): only the first part of that answer is known\n"
+                "  mend: record the task anew",
+                "stale",
+            )
+        return "ReadError"
 
     def close(self) -> None:
         self._flight.end("closed_early")
@@ -53,10 +87,14 @@ def playback_of(flight: Flight) -> Playback | None:
 
 
 def _short_waits(answer: HttpAnswer) -> list[tuple[str, str]]:
-    """The headers, with waits before a retry cut to a millisecond: the recorded one has been waited for once."""
+    """The headers, with waits before a retry cut to a millisecond: the recorded one has been waited for once.
+
+    A ``retry-after`` stays, as 0: that it is there is why some clients (urllib3) retry at all.
+    """
     headers = list(answer.headers)
     status = answer.status or 0
-    if status not in _RETRIED and status < 500:
+    asked = [("retry-after", "0")] if any(name == "retry-after" for name, _ in headers) else []
+    if status not in _RETRIED and status < 500 and not asked:
         return headers
     headers = [(name, value) for name, value in headers if not name.startswith("retry-after")]
-    return [*headers, ("retry-after-ms", "1")]
+    return [*headers, *asked, ("retry-after-ms", "1")]

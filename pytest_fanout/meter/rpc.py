@@ -32,7 +32,7 @@ _SCHEME = re.compile(r"(?:dns|ipv4|ipv6|xds|passthrough|google-c2p):(?://[^/]*/)
 
 
 class Rpc:
-    """A booked call while it runs. gRPC may tell of messages and of the end on threads of its own."""
+    """A booked call while it runs. gRPC may tell of messages and of the end on threads of its own, in either order."""
 
     def __init__(self, flight: Flight, *, streamed: bool) -> None:
         self._flight = flight
@@ -42,8 +42,12 @@ class Rpc:
         """A message of the server has arrived."""
         flight = self._flight
         if flight.status is None:
+            if flight.outcome is not None:
+                return  # cancelled: what still comes in is for nobody
             flight.began(200, _LINES if self._streamed else _JSON)
         flight.chunk(message_json(message) + b"\n" * self._streamed)
+        if not self._streamed:
+            flight.end("complete")
 
     def ended(self, code: str, details: str | None, *, cancelled: bool = False) -> None:
         """The call has its status. ``cancelled``: by the client."""
@@ -51,9 +55,9 @@ class Rpc:
         if flight.outcome is not None:
             return
         if code == "OK":
-            if flight.status is None:
-                flight.began(200, _LINES if self._streamed else _JSON)
-            flight.end("complete")
+            if self._streamed:  # a single message ends the call, and may come in after the status
+                flight.began(200, _LINES)
+                flight.end("complete")
         elif cancelled and flight.status is not None:
             flight.end("closed_early")
         elif code in _OWN and flight.status is None:

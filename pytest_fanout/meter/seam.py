@@ -149,6 +149,16 @@ class Seam:
         (scope or self).add_problem("missing-key", f"{text}\n  mend: export {variable}=... before pytest starts")
         return text
 
+    async def let_finish(self) -> None:
+        """Before TaskStopped is raised into a coroutine: it would cancel the calls that its siblings have in flight,
+        and what those cost would never be known. They get a moment.
+        """
+        import anyio
+
+        place = self.ledger.place()
+        while place is not None and place.scope.is_finishing:
+            await anyio.sleep(0.005)
+
     def sending(self, method: str, raw_path: bytes) -> Sent | None:
         """A network transport is about to send. A transport of the user's above it may send one request many times.
 
@@ -176,12 +186,46 @@ class Seam:
         outer.sent.append(sent)
         return sent
 
-    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
+    def is_replay(self) -> bool:
+        """Whether what runs here and now gets its answers from a recording."""
+        place = self.ledger.place()
+        return self.mode == "replay" or (place is not None and place.scope.source is not None)
+
+    def unbooked(self, method: str, url: str, what: str, mend: str) -> Callable[[], None]:
+        """A hook sees a request, or the way for one, that it cannot book: a problem where a model is called.
+
+        Returns:
+            What takes the problem back, should it turn out to be none.
+
+        Raises:
+            ConnectionRefusedError: in replay, where nothing may go out.
+        """
+        target = self._targets.get((method, url)) or self._look(method, url)
+        replay = self.is_replay()
+        is_model = target.role == "model" or (target.host, target.port) in self.peers
+        if target.way != "normal" or not (is_model or replay):
+            return lambda: None
+        text = f"{what}: {target.name} {'was not reached' if replay else 'was called uncounted'}\n  mend: {mend}"
+        place = self.ledger.place()
+        owner = self if place is None or place.scope.closed else place.scope
+        known = list(owner.problems)
+        problem = owner.add_problem("unbooked-request", text)
+        if replay:
+            raise ConnectionRefusedError(f"pytest-fanout: replay goes to no network ({target.name})")
+
+        def take_back() -> None:
+            if problem not in known and problem in owner.problems:
+                owner.problems.remove(problem)
+
+        return take_back
+
+    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
         """Add a problem of the run once."""
         problem = Problem(slug, text, verdict)
         with self._lock:
             if problem not in self.problems:
                 self.problems.append(problem)
+        return problem
 
     # --- what happens to it ------------------------------------------------------------------------------------
 
@@ -241,6 +285,8 @@ class Seam:
         flight = self._flight(closed, bucket, layer, method, url, headers, body)
         flight.role, flight.counted = target.role, target.counted
         self.peers.add((target.host, target.port))
+        if closed is not None and closed.capped is not None:
+            closed.reserve(flight)  # as before its end, each further call is refused: it changes no number
         with self._lock:
             self.late += closed is not None
             self.setup_calls += in_setup

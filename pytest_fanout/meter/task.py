@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.flight import Flight
     from pytest_fanout.meter.samples import Measured
 
+#: How long calls in flight may go on when their task has been stopped: what they cost is known then.
+FINISH_S = 2.0
 #: ``(task, cap, share)``: told once a task and cap, when 80 % of it is used.
 CapWarning = Callable[[str, str, float], object]
 
@@ -79,13 +81,16 @@ class TaskScope:
     t0: int = field(default_factory=time.perf_counter_ns)
     closed: bool = False
     settled: bool = False  # the agent's code has ended: nothing is raised into it any more
-    expired: bool = False  # its wall clock has run out
+    overdue: bool = False  # it goes on although a cap was reached: it may be stopped anywhere
     capped: str | None = None
+    stopped_at: float = 0.0  # monotonic, when it was capped
     misses: int = 0
     spent_calls: int = 0
     flights: list[Flight] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
+    on_stop: Callable[[], object] = lambda: None  # called once a cap is reached
+    error: type[TaskStopped] = TaskStopped  # what is raised then
 
     def __post_init__(self) -> None:
         self.home = Place(self, AGENT)
@@ -152,15 +157,37 @@ class TaskScope:
 
     def stop(self, cap: str) -> None:
         """Mark the task as stopped by ``cap``; every further call of it is refused."""
-        if self.capped is None:
-            self.capped = cap
+        with self.lock:
+            if self.capped is None:
+                self.capped, self.stopped_at = cap, time.monotonic()
+        self.on_stop()
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the task has been stopped, and calls that were sent before it may still be answered."""
+        if self.capped is None or time.monotonic() > self.stopped_at + FINISH_S:
+            return False
+        return self.is_flying
+
+    @property
+    def is_flying(self) -> bool:
+        """Whether a call of it is in flight."""
+        return any(used.in_flight for used in list(self._used.values()))
 
     def stopped(self) -> TaskStopped:
         cap = self.capped or ""
-        return TaskStopped(
+        return self.error(
             f"pytest-fanout: {self.task!r} of {self.agent} reached its cap {cap} = {getattr(self.caps, cap, None)}:"
             " it was stopped and every further call of it is refused"
         )
+
+    def note_cut_calls(self) -> None:
+        """A stopped task has ended: name the calls whose answer nobody could wait for."""
+        cut = sum(flight.was_cut for flight in self.flights)
+        if cut and self.capped is not None:
+            text = f"{cut} model call{'s were' if cut > 1 else ' was'} under way when {self.task!r} of {self.agent} was"
+            cap = f"{self.capped} = {getattr(self.caps, self.capped)}"
+            self.add_problem("calls-cut-off", f"{text} stopped by its cap {cap}: what they cost is not known", "notice")
 
     def reserve(self, flight: Flight) -> None:
         """Take a place for one attempt before it is sent, or stop the task.
@@ -175,7 +202,7 @@ class TaskScope:
                 again = self._is_retry(flight)
                 full = self._full(flight, used, again)
                 if full is not None:
-                    self.capped = full
+                    self.capped, self.stopped_at = full, time.monotonic()
                 else:
                     used.fanout += not again
                     used.attempts += 1
@@ -186,9 +213,11 @@ class TaskScope:
                 flight.refuse("TaskStopped")
                 flight.kept = not self._refused
                 self._refused = True
-            self.flights.append(flight)
+            if flight.kept:
+                self.flights.append(flight)
         self._warn(warnings)
         if self.capped is not None and not flight.holds:
+            self.on_stop()
             raise self.stopped()
 
     def release(self, flight: Flight) -> None:

@@ -231,7 +231,7 @@ class Tripwire:
 
         def start(process: BaseProcess) -> None:
             method = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
-            if os.getpid() == self._pid and method != "fork":
+            if os.getpid() == self._pid and method != "fork" and _GATEWAY not in os.environ:
                 self._started("a process of multiprocessing", "multiprocessing")
             before(process)
 

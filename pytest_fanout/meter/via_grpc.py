@@ -364,7 +364,8 @@ def _channel_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 
     @functools.wraps(original)
     def __init__(channel: Any, target: Any, options: Any = (), *more: Any, **named: Any) -> None:
-        config = dict(options or ())
+        options = tuple(options or ())
+        config = dict(options)
         if "retryPolicy" in _text(config.get("grpc.service_config", "")) and config.get("grpc.enable_retries", 1):
             _RETRYING.add(peer_of(rpc_url(_text(target), "/")))
         original(channel, target, options, *more, **named)

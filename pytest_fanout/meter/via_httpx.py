@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE
 from pytest_fanout.meter.replies import Playback, playback_of
@@ -156,14 +157,18 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         outer = seam.outer(request.method, url, body)
         if outer is None:
             return await original(client, request)
-        flight = seam.begin(
-            layer,
-            request.method,
-            url,
-            request.headers.raw,
-            body,
-            is_local=lambda: isinstance(client._transport_for_url(request.url), in_process),
-        )
+        try:
+            flight = seam.begin(
+                layer,
+                request.method,
+                url,
+                request.headers.raw,
+                body,
+                is_local=lambda: isinstance(client._transport_for_url(request.url), in_process),
+            )
+        except TaskStopped:
+            await seam.let_finish()
+            raise
         token = INSIDE.set(outer)
         try:
             if flight is None:
@@ -427,6 +432,8 @@ def _async_playback(module: ModuleType, original: Any) -> Any:
             # Let the siblings of this call run, as a network would: parallel calls stay parallel in replay.
             await anyio.sleep(0)
             if self._playback.status is None:
+                while self._playback.awaits_stop():
+                    await anyio.sleep(0.001)
                 error = self._playback.read_to_end() or "ConnectError"
                 if error == "CancelledError":
                     # The agent gave up waiting: give it the time to do so again.

@@ -226,6 +226,16 @@ class Finish:
         return lines
 
 
+def worker_lost(name: str) -> Problem:
+    """Trials that it lost are named apart. Even with a number for each, calls that no task owns may be missing."""
+    return Problem(
+        "worker-lost",
+        f"the worker {name} ended without its last word, which tells of late calls and of those that no task owns: "
+        "even where each trial has its number, they cannot be trusted; mend: find out why it ended, and run again",
+        "incomplete",
+    )
+
+
 def totals_of(runs: Sequence[TaskRun], told: Told) -> Totals:
     """Sums over all trials that ran."""
     return Totals(

@@ -16,6 +16,10 @@ import pytest
 from pytest_fanout.config import AgentSettings, Settings, check_agent_name
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import EvalSet, EvalTask
+from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.outside.agents import Outside
+from pytest_fanout.session.outside.command import CommandAgent
+from pytest_fanout.session.outside.server import ServerAgent
 from pytest_fanout.store.evalsets import expectation_failure
 from pytest_fanout.store.files import digest
 
@@ -25,10 +29,6 @@ if TYPE_CHECKING:
 TRIAL_FIXTURE = "_fanout_trial"
 _ABSENT = object()
 _TRIAL_SUFFIX = re.compile(r"(?:\[|-)t(\d+)\]$")
-
-
-class TrialFailed(Exception):
-    """The trial does not count as passed: the agent's answer does not hold what its eval line expects."""
 
 
 def load_callable(entry: str, key: str, settings: Settings, agent: str) -> Callable[..., Any]:
@@ -94,7 +94,7 @@ class EvalFile(pytest.File):
     def collect(self) -> Iterator[EvalItem]:
         for agent in self.fanout.agents_of(self.path):
             try:
-                runner = Runner(self.fanout.settings, agent)
+                runner = Runner(self.fanout.settings, agent, self.fanout.outside)
             except ConfigError as error:
                 raise self.CollectError(str(error)) from None
             evalset = self.fanout.evalsets[agent.name]
@@ -113,11 +113,18 @@ class EvalFile(pytest.File):
 
 
 class Runner:
-    """The entry point and check of a class, imported once for all its items."""
+    """The entry point and check of a class, made ready once for all its items."""
 
-    def __init__(self, settings: Settings, agent: AgentSettings) -> None:
+    def __init__(self, settings: Settings, agent: AgentSettings, outside: Outside | None) -> None:
         self.agent = agent
-        self.call = load_callable(agent.entrypoint, "entrypoint", settings, agent.name)
+        self.call: Callable[[Any], Any]
+        self.prepare: Callable[[], None] = lambda: None  # called before each task, as set-up
+        if agent.entrypoint is not None:
+            self.call = load_callable(agent.entrypoint, "entrypoint", settings, agent.name)
+        else:
+            made: CommandAgent | ServerAgent
+            made = (CommandAgent if agent.command else ServerAgent)(settings, agent, outside)
+            self.call, self.prepare = made, made.prepare
         self.check = load_callable(agent.check, "check", settings, agent.name) if agent.check else None
 
 
@@ -142,6 +149,9 @@ class EvalItem(pytest.Item):
         self.eval_task = task
         self.measured = MeasuredTask(runner.agent.name, task.id, trial, task.definition, task.no_calls)
         self.aside: Callable[[str], Any] | None = None
+
+    def setup(self) -> None:
+        self.runner.prepare()
 
     def runtest(self) -> None:
         answer = resolve(self.runner.call(self.eval_task.input))

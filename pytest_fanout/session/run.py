@@ -23,8 +23,10 @@ from pytest_fanout.meter import Meter
 from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
 from pytest_fanout.session.after import AfterTheEnd
-from pytest_fanout.session.finish import Finish, Told
-from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, TrialFailed, marked_task
+from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.finish import Finish, Told, worker_lost
+from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
+from pytest_fanout.session.outside.agents import Outside, check_extra
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository
@@ -83,6 +85,7 @@ class FanoutSession:
         self.only: list[str] = config.getoption("fanout_agent")
         self.shard = parse_shard(config.getoption("fanout_shard"))
         self.settings: Settings = find_settings(config.rootpath)
+        check_extra({name: agent for name, agent in self.settings.agents.items() if not self.only or name in self.only})
         self.evalsets: dict[str, EvalSet] = {
             name: read_evalset(agent.evalset, name, _shown(agent.evalset, self.settings.root))
             for name, agent in self.settings.agents.items()
@@ -94,6 +97,7 @@ class FanoutSession:
         self.told = Told()
         self.meter: Meter | None = None
         self.runner: TrialRunner | None = None
+        self.outside: Outside | None = None
         self.verdict_text: str | None = None
         self.after = AfterTheEnd(report, run_id)
         self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
@@ -134,6 +138,10 @@ class FanoutSession:
             codecs=codecs,
             redact=self._redact,
         )
+        self.outside = Outside(self.meter, self.runner)
+        with_children = [name for name, agent in self.settings.agents.items() if agent.children]
+        if with_children:
+            self.meter.count_children(with_children)
 
     def _warn_of_cap(self, task: str, cap: str, share: float) -> None:
         # the proof of a recording repeats what its live run has told already
@@ -409,6 +417,8 @@ class FanoutSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self.outside is not None:
+            self.outside.stop()
         if self.meter is not None:
             self.told.take(self.meter.finish())
             api.activate(None)
@@ -466,16 +476,6 @@ class FanoutSession:
             terminalreporter.section("fanout budget", sep="=")
             terminalreporter.write(self.verdict_text.rstrip("\n") + "\n")
         return result
-
-
-def worker_lost(name: str) -> Problem:
-    """Trials that it lost are named apart. Even with a number for each, calls that no task owns may be missing."""
-    return Problem(
-        "worker-lost",
-        f"the worker {name} ended without its last word, which tells of late calls and of those that no task owns: "
-        "even where each trial has its number, they cannot be trusted; mend: find out why it ended, and run again",
-        "incomplete",
-    )
 
 
 def _shown(path: Path, root: Path) -> str:

@@ -25,7 +25,8 @@ from pytest_fanout.records import (
     StaleNote,
     TaskRun,
 )
-from pytest_fanout.session.items import MeasuredTask, TrialFailed
+from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.items import MeasuredTask
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.replay import ReplaySource
 
@@ -79,6 +80,7 @@ class TrialRunner:
         self.codecs = codecs
         self.redact = redact
         self.scope: Any = None  # of the execution that runs now
+        self._work: MeasuredTask | None = None
         self.proving = False  # that execution proves a recording
 
     def run(self, work: MeasuredTask, call: Callable[[], Any]) -> tuple[TaskRun, BaseException | None]:
@@ -125,6 +127,7 @@ class TrialRunner:
         self.scope = scope
         work.duration_ms = None
         work.agent_ended = lambda: self._agent_ended(work, scope)
+        self._work = work
         error: BaseException | None = None
         try:
             call()
@@ -132,8 +135,13 @@ class TrialRunner:
             raise
         except BaseException as raised:
             error = raised
+            if scope.capped is not None:
+                error = None  # and with it all that the agent has left half done
         finally:
             trace = self.meter.close_task(scope)
+        if trace.capped is not None:
+            # whatever the agent made of it (a group of exceptions, an answer), the cap is why the trial ended
+            error = TaskStopped(str(scope.stopped()))
         if isinstance(error, _SKIPPED):
             called = any(exchange.role != "tool" for exchange in trace.exchanges)
             if not called and all(problem.verdict == "notice" for problem in trace.problems):
@@ -152,7 +160,13 @@ class TrialRunner:
     def _agent_ended(self, work: MeasuredTask, scope: TaskScope) -> None:
         """The entry point has returned: what follows (checks, graders) is no part of the task's time."""
         self.meter.settle(scope)
-        work.duration_ms = scope.now_ms()
+        if work.duration_ms is None:
+            work.duration_ms = scope.now_ms()
+
+    def agent_has_ended(self) -> None:
+        """The same, told by an entry point that has more to do afterwards."""
+        if self._work is not None:
+            self._work.agent_ended()
 
     def _record(
         self, work: MeasuredTask, call: Callable[[], Any], old: Recording | None

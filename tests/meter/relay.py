@@ -48,6 +48,7 @@ class Relay:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._open.append(connection)
             self._run(self._serve, connection)
 
     def _run(self, target: Any, *args: Any) -> None:
@@ -55,7 +56,6 @@ class Relay:
         self._threads[-1].start()
 
     def _serve(self, connection: Any) -> None:
-        self._open.append(connection)
         upstream = self._ready.pop()
         try:
             if self._is_proxy:

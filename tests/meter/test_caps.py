@@ -20,7 +20,7 @@ from pytest_fanout.records import Caps
 
 
 def ask(url: str, text: str = "hi") -> httpx2.Response:
-    with httpx2.Client() as client:
+    with httpx2.Client(verify=False) as client:
         return client.post(url + "/v1/chat/completions", json=chat(text))
 
 
@@ -62,7 +62,7 @@ def test_swallowing_the_stop_does_not_help(model: ModelServer) -> None:
                 ask(model.base_url, str(number))
             except BaseException:
                 refused += 1
-        with suppress(TaskStopped), httpx2.Client() as client:
+        with suppress(TaskStopped), httpx2.Client(verify=False) as client:
             client.get(model.base_url + "/tool/x")
         return refused
 
@@ -142,7 +142,7 @@ def test_retry_of_a_broken_stream_takes_no_second_place(model: ModelServer) -> N
     model.restart([{"text": "one two three", "break_after": 3}, {}, {}])
 
     def agent() -> None:
-        with httpx2.Client() as client:
+        with httpx2.Client(verify=False) as client:
             for body in (chat("a", stream=True), chat("a", stream=True), chat("b", stream=True)):
                 with suppress(httpx2.TransportError):
                     client.post(model.base_url + "/v1/chat/completions", json=body)
@@ -175,7 +175,7 @@ def test_parallel_cap(model: ModelServer) -> None:
     model.restart(lambda entry: {"delay_s": 0.2})
 
     async def at_once() -> None:
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(verify=False) as client:
             jobs = [client.post(model.base_url + "/v1/chat/completions", json=chat(str(n))) for n in range(4)]
             await asyncio.gather(*jobs, return_exceptions=False)
 

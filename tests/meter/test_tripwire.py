@@ -24,9 +24,9 @@ from pytest_fanout.records import MeasureRules
 HERE = os.path.abspath(__file__)
 
 
-def line_of(text: str) -> int:
-    """Number of the one line of this file that ends with ``text`` as a comment."""
-    lines = Path(HERE).read_text(encoding="utf-8").splitlines()
+def line_of(text: str, file: str = HERE) -> int:
+    """Number of the one line of ``file`` that ends with ``text`` as a comment."""
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}"))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
+import importlib.util
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -191,11 +191,12 @@ def test_hooks_that_stand_are_no_problem() -> None:
 
 
 @pytest.fixture
-def fake_primp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_primp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A module of the name of a client in Rust."""
     tmp_path.joinpath("primp.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "primp", raising=False)
+    yield
+    sys.modules.pop("primp", None)
 
 
 @pytest.mark.usefixtures("fake_primp")
@@ -232,15 +233,28 @@ def test_blind_client_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem.text.startswith("primp is loaded, and opens connections out of sight")
 
 
+@pytest.fixture
+def unloaded() -> Iterator[None]:
+    """Without curl_cffi in the process, before and afterwards: that it is loaded is told to whoever measures."""
+    if importlib.util.find_spec("curl_cffi") is None:
+        pytest.skip("curl_cffi is not installed")
+
+    def unload() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "curl_cffi"]:
+            del sys.modules[name]
+
+    unload()
+    yield
+    unload()
+
+
+@pytest.mark.usefixtures("unloaded")
 def test_curl_cffi(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client in C reaches the server unseen; it holds a dummy key, so a server that checks keys refuses it, and the
     count is what the server answered."""
-    pytest.importorskip("curl_cffi", reason="no need of it elsewhere")
     for name in KEY_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "curl_cffi"]:
-        monkeypatch.delitem(sys.modules, name)
 
     def guard(entry: Logged) -> dict[str, Any]:
         return {} if entry.headers.get("authorization") == "Bearer sk-real" else {"status": 401}

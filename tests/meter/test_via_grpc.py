@@ -325,6 +325,26 @@ def test_cap(is_async: bool, server: RpcServer) -> None:
     assert (len(server.log), result.fanout) == (2, 2)
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
+def test_cap_of_tokens(is_async: bool, server: RpcServer) -> None:
+    """What a call has cost is known when it ends: 7 tokens each, so that the third goes beyond 10 and is not sent."""
+
+    def agent() -> None:
+        with grpc.insecure_channel(server.target) as channel:
+            for _ in range(5):
+                channel.unary_unary(ONE, **CODED)(PLAIN)
+
+    async def agent_async() -> None:
+        async with grpc.aio.insecure_channel(server.target) as channel:
+            for _ in range(5):
+                await channel.unary_unary(ONE, **CODED)(PLAIN)
+
+    with metering() as meter:
+        result = run_task(meter, agent_async if is_async else agent, caps=Caps(tokens=10))
+
+    assert (len(server.log), result.trace.capped) == (2, "tokens")
+
+
 def test_calls_from_interceptors(server: RpcServer) -> None:
     """What an interceptor repeats is seen each time: it goes over the wire each time."""
 

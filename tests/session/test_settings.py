@@ -66,8 +66,8 @@ def test_settings_nested_too_deeply(tmp_path: Path) -> None:
         ),
         (
             AGENT.replace('"shop:answer"', "7"),
-            "FILE: [tool.fanout.agents.support]: entrypoint is missing or not a text\n"
-            '  mend: add entrypoint = "…"',
+            "FILE: [tool.fanout.agents.support]: entrypoint must be a command, as a text or a list of texts\n"
+            '  mend: entrypoint = ["node", "agent.mjs"]',
         ),
         (
             AGENT + "check = 7",
@@ -81,15 +81,104 @@ def test_bad_setting(tmp_path: Path, text: str, expected: str) -> None:
     assert refusal(tmp_path, text) == f"{expected}{SEE}bad-setting"
 
 
-@pytest.mark.parametrize("key", ["entrypoint", "check"])
-def test_bad_entry_point(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "mend"),
+    [
+        ("entrypoint", 'entrypoint = "package.module:callable", or a command: ["node", "agent.mjs"]'),
+        ("check", 'check = "package.module:callable"'),
+    ],
+)
+def test_bad_entry_point(tmp_path: Path, key: str, mend: str) -> None:
     """An entry point or a check that is not module:callable is refused by key and value."""
     text = AGENT.replace("shop:answer", "shop.answer") if key == "entrypoint" else AGENT + 'check = "shop.answer"'
 
     assert refusal(tmp_path, text) == (
         f"FILE: [tool.fanout.agents.support]: {key} = 'shop.answer' is not of the form module:callable\n"
-        f'  mend: {key} = "package.module:callable"{SEE}bad-entry-point'
+        f"  mend: {mend}{SEE}bad-entry-point"
     )
+
+
+TABLE = '[tool.fanout.agents.support]\nevalset = "fixtures/support.jsonl"\n'
+SERVER = TABLE + 'serve = ["node", "server.mjs"]\npost = "/chat"\n'
+COMMAND_MEND = 'entrypoint = ["node", "agent.mjs"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "mend"),
+    [
+        (SERVER + 'entrypoint = "shop:answer"', "entrypoint and serve are both given", "keep one of them"),
+        (TABLE, "entrypoint is missing or not a text", 'add entrypoint = "…"'),
+        (
+            TABLE + 'entrypoint = "node \'agent.mjs"',
+            "entrypoint is no command line: No closing quotation",
+            COMMAND_MEND,
+        ),
+        (TABLE + 'entrypoint = ["", "x"]', "entrypoint must be a command, as a text or a list of texts", COMMAND_MEND),
+        (
+            TABLE + 'entrypoint = ["node", 3]',
+            "entrypoint must be a command, as a text or a list of texts",
+            COMMAND_MEND,
+        ),
+        (TABLE + "entrypoint = 3", "entrypoint must be a command, as a text or a list of texts", COMMAND_MEND),
+        (TABLE + 'entrypoint = " "', "entrypoint must be a command, as a text or a list of texts", COMMAND_MEND),
+        (
+            TABLE + 'serve = []\npost = "/chat"',
+            "serve must be a command, as a text or a list of texts",
+            'serve = ["node", "agent.mjs"]',
+        ),
+        (
+            TABLE + 'serve = ["node", "server.mjs"]',
+            "post is missing: the path that each task is sent to",
+            'add post = "/chat"',
+        ),
+        (
+            SERVER.replace("/chat", "chat"),
+            "post must be a path on the server that begins with /",
+            'post = "/chat"',
+        ),
+        (
+            SERVER.replace("/chat", "/chat room"),
+            "post must be a path on the server that begins with /",
+            'post = "/chat"',
+        ),
+        (
+            SERVER + "ready_seconds = 0",
+            "ready_seconds must be a whole number from 1 to 3600",
+            "ready_seconds = 30",
+        ),
+        (
+            SERVER + "ready_seconds = true",
+            "ready_seconds must be a whole number from 1 to 3600",
+            "ready_seconds = 30",
+        ),
+        (SERVER + 'proxy = "yes"', "proxy must be true or false", "proxy = true"),
+        (AGENT + 'children = "all"', 'children can only be "gateway"', 'children = "gateway"'),
+        (AGENT + 'post = "/chat"', "post is only for a server: serve = […]", "remove post"),
+        (AGENT + "ready_seconds = 3", "ready_seconds is only for a server: serve = […]", "remove ready_seconds"),
+        (AGENT + "proxy = true", "proxy is only for a command or a server", "remove proxy"),
+        (SERVER + 'children = "gateway"', "children is only for an entry point module:callable", "remove children"),
+    ],
+)
+def test_bad_command_or_server(tmp_path: Path, text: str, what: str, mend: str) -> None:
+    """What does not fit together, or cannot be run or asked, is refused with what to write instead."""
+    assert refusal(tmp_path, text) == f"FILE: [tool.fanout.agents.support]: {what}\n  mend: {mend}{SEE}bad-setting"
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "serve"),
+    [
+        (TABLE + 'entrypoint = ["node", "an agent.mjs"]', ("node", "an agent.mjs"), ()),
+        (TABLE + "entrypoint = \"node 'an agent.mjs' --fast\"", ("node", "an agent.mjs", "--fast"), ()),
+        (SERVER, (), ("node", "server.mjs")),
+        (TABLE + 'serve = "./server"\npost = "/"', (), ("./server",)),
+    ],
+)
+def test_commands_and_servers(tmp_path: Path, text: str, command: tuple[str, ...], serve: tuple[str, ...]) -> None:
+    """A command is a list of texts or a text with blanks, read as a shell reads words; so is what starts a server."""
+    (tmp_path / "pyproject.toml").write_text(text)
+    agent = find_settings(tmp_path).agents["support"]
+
+    assert (agent.entrypoint, agent.command, agent.serve, agent.needs_gateway) == (None, command, serve, True)
 
 
 def test_unreadable_pyproject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.seam import Seam
 
 LAYER: Final = "gateway"
+_TASK_KEY: Final = b"x-fanout-key"  # by which a server says for which of its tasks it calls
 _LARGEST_LINE: Final = 1 << 20  # of a request line or a header: agents send long ones, and the upstream decides
 _SILENT: Final = logging.getLogger("pytest_fanout.gateway")
 
@@ -177,11 +178,13 @@ class Relay:
     def _owner(self, ticket: Ticket) -> Place | None:
         """Whose a call with this ticket is, if it is made now."""
         scope = ticket.scope()
-        running = self._seam.ledger.running if scope is None else None
+        ledger = self._seam.ledger
+        running = ledger.running if scope is None and not ledger.setup_depth else None
         return Place(scope, AGENT) if scope is not None else running.home if running is not None else None
 
     async def _exchange(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
         body = await self._read(request)
+        asked = _without_task_key(asked)
         owner = self._owner(asked.ticket)
         try:
             flight = self._seam.begin(
@@ -195,6 +198,7 @@ class Relay:
         return await self._forward(request, asked, body, flight)
 
     async def _socket(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
+        asked = _without_task_key(asked)
         handshake = sockets.Asked(asked.url, asked.headers, lambda: self._owner(asked.ticket), asked.depth)
         if not sockets.is_channel(self._seam, handshake):
             return self._no_socket(asked)
@@ -283,7 +287,12 @@ class Relay:
     async def _play(self, request: web.BaseRequest, playback: Playback, flight: Flight | None) -> web.StreamResponse:
         """A recorded answer, or one of ours."""
         if playback.status is None:
-            error = playback.read_to_end()
+            while playback.awaits_stop():
+                await asyncio.sleep(0.001)
+            try:
+                error = playback.read_to_end()
+            except TaskStopped as stopped:
+                return self._error(400, "capped", str(stopped).removeprefix("pytest-fanout: "))
             if error == "ConnectError":
                 return self._unreachable(flight.url if flight is not None else "", "as recorded")
             if error == "CancelledError":
@@ -401,6 +410,11 @@ class Relay:
             request.transport.close()
         await asyncio.get_running_loop().create_future()
         raise ConnectionAbortedError
+
+
+def _without_task_key(asked: _Asked) -> _Asked:
+    """The header that names the task has done its work: it is neither kept nor sent on."""
+    return asked._replace(headers=[pair for pair in asked.headers if pair[0].lower() != _TASK_KEY])
 
 
 class _Nobody:

@@ -73,13 +73,18 @@ class Tickets:
         return None if ticket is None else (ticket, int(token[14:16], 16))
 
     def of_keys(self, headers: Iterable[tuple[bytes, bytes]], target: str) -> tuple[Ticket, int] | None:
-        """The ticket of the first known dummy key in a request, whatever header or part of the query it came in."""
+        """The ticket of the first known dummy key in a request, whatever header or part of the query it came in.
+
+        The key of a task is heeded before that of a server that works for many of them.
+        """
+        first: tuple[Ticket, int] | None = None
         for text in (*(value.decode("latin-1") for _, value in headers), unquote(target)):
             token = token_of(text)
             found = self.of_token(token) if token is not None else None
-            if found is not None:
+            if found is not None and found[0].has_task:
                 return found
-        return None
+            first = first or found
+        return first
 
     def enter(self, ticket: Ticket) -> None:
         with self._changed:

@@ -1,0 +1,256 @@
+"""Ends a task from outside: when its wall clock has run out, and when it goes on although another cap was reached.
+
+TaskStopped is raised in the thread that runs the task. On the main thread a signal does it (SIGURG, which is ignored by
+default), because it also ends a blocking system call; elsewhere an asynchronous exception does, at the next byte code.
+Threads that the task has started get theirs from the next call that is refused to them.
+
+An agent may catch everything: once it has let go of a stop and goes on, it is stopped again on its next line, and so on
+outwards, until no code of it is left. Code of C that neither returns nor looks at signals cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from types import FrameType
+from typing import Any, Final
+
+from pytest_fanout.errors import TaskStopped
+from pytest_fanout.meter.ledger import Ledger
+from pytest_fanout.meter.task import FINISH_S, TaskScope
+
+_GRACE_S: Final = FINISH_S + 0.2  # for an agent that has been refused a call to end by itself
+_AGAIN_S: Final = 0.2  # between two attempts to stop a task that goes on
+_PATIENCE: Final = 5  # attempts before it may no longer deal with a stop: it has kept each of them and gone on
+_FAREWELL_S: Final = 2.0  # for threads of capped tasks, when nothing is measured any more
+_HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STDLIB: Final = sysconfig.get_paths()["stdlib"] + os.sep
+_SITE: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_LOOP: Final = f"{os.sep}asyncio{os.sep}base_events.py"
+
+
+class Stopper:
+    """One thread that watches the running task."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._lock = threading.Lock()  # held while something is raised elsewhere
+        self._bell = threading.Event()
+        self._scope: TaskScope | None = None
+        self._ident = 0
+        self._opened_in: FrameType | None = None  # what has asked for the task, where it will be closed
+        self._pushes = 0
+        self._capped: list[TaskScope] = []
+        self._tracing: tuple[Any] | None = None  # what traced the stopped thread before
+        self._thread: threading.Thread | None = None
+        self._ended = False
+        self._old_handler: Any = None
+        self._signal = False
+
+    def install(self) -> None:
+        global _active
+        _active = self
+        self._thread = threading.Thread(target=self._run, name="fanout-stopper", daemon=True)
+        self._thread.start()
+        number = getattr(signal, "SIGURG", None)
+        if number is None or threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.SIG_IGN):
+            self._old_handler = signal.signal(number, self._on_signal)
+            self._signal = True
+
+    def uninstall(self) -> None:
+        """Stop nothing any more; threads of capped tasks get the time to be stopped before."""
+        global _active
+        until = time.monotonic() + _FAREWELL_S
+        while time.monotonic() < until and any(map(self._is_at_work, self._capped)):
+            time.sleep(0.01)
+        if _active is self:
+            _active = None
+        self._ended = True
+        self._bell.set()
+        if self._thread is not None:
+            self._thread.join(timeout=2)
+        if self._signal and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGURG, self._old_handler)
+            self._signal = False
+
+    def watch(self, scope: TaskScope) -> None:
+        """Watch the task that this thread runs, until it is settled."""
+        with self._lock:
+            self._scope, self._ident = scope, threading.get_ident()
+            self._pushes = 0
+            self._opened_in = sys._getframe()
+            while self._opened_in.f_back is not None and _is_ours(self._opened_in.f_code.co_filename):
+                self._opened_in = self._opened_in.f_back
+        scope.on_stop = self._bell.set
+        self._bell.set()
+
+    def settle(self, scope: TaskScope) -> None:
+        """The agent's code has ended: nothing is raised into this thread any more."""
+        if scope.overdue and self._scope is scope:
+            gc.collect()  # coroutines that were left half done end now, while they can still be stopped
+        while not scope.settled or self._scope is scope:
+            with contextlib.suppress(TaskStopped), self._lock:
+                scope.settled = True
+                if self._scope is scope:
+                    self._scope = self._opened_in = None
+                    if scope.capped is not None:
+                        _make_insistent(scope)
+                        self._capped.append(scope)
+        with contextlib.suppress(TaskStopped):
+            for _ in range(10):  # what has been raised in this thread by another one arrives now
+                pass
+        if self._tracing is not None:
+            sys.settrace(self._tracing[0])
+            self._tracing = None
+        self._bell.set()
+
+    # --- the watching thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._bell.clear()
+            scope = self._scope
+            self._bell.wait(None if scope is None else self._step(scope))
+
+    def _step(self, scope: TaskScope) -> float | None:
+        """Stop the task if it is time; seconds until the next look, None until something happens."""
+        if scope.capped is None:
+            limit = scope.caps.wall_seconds
+            if limit is None:
+                return None
+            left = limit - (time.perf_counter_ns() - scope.t0) / 1e9
+            if left > 0:
+                warn_in = left - 0.2 * limit
+                if warn_in <= 0:
+                    scope.warn("wall_seconds", 1 - left / limit)
+                    return left
+                return warn_in
+            scope.stop("wall_seconds")
+        due = scope.stopped_at + (0 if scope.capped == "wall_seconds" else _GRACE_S) - time.monotonic()
+        if due > 0:
+            return due
+        _make_insistent(scope)
+        self._pushes += 1
+        with self._lock:
+            if not scope.settled:
+                self._stop()
+        return _AGAIN_S
+
+    def _stop(self) -> None:
+        if self._signal and self._ident == threading.main_thread().ident:
+            signal.pthread_kill(self._ident, signal.SIGURG)
+        elif may_stop(sys._current_frames().get(self._ident)):
+            error = ctypes.py_object(_Insistent)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._ident), error)
+
+    def _is_at_work(self, scope: TaskScope) -> bool:
+        """Whether a thread is still in code of this capped task, and not merely in a pool that it has made."""
+        frames = sys._current_frames()
+        found = [_is_of_agent(frames.get(ident)) for ident in self._ledger.threads_of(scope)]
+        return any(found)
+
+    # --- the stopped thread ------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        scope = self._scope
+        if scope is not None and not scope.settled and scope.overdue and may_stop(frame):
+            if self._pushes > _PATIENCE:
+                self.insist(frame)
+            raise scope.stopped()
+
+    def overdue(self) -> TaskScope | None:
+        """The task that this thread works for, if it is to be stopped."""
+        if threading.get_ident() == self._ident:
+            scope = self._scope
+            return scope if scope is not None and scope.overdue and not scope.settled else None
+        place = self._ledger.place()
+        return place.scope if place is not None and place.scope.overdue else None
+
+    def insist(self, frame: FrameType | None) -> None:
+        """Stop this thread on the next line that it comes to in ``frame`` or in what has called it.
+
+        What is called from there meanwhile is let be: it may be a callback of the collector, whose errors go nowhere.
+        """
+        if self.overdue() is None:
+            return
+        if self._tracing is None and threading.get_ident() == self._ident:
+            self._tracing = (sys.gettrace(),)
+        while frame is not None and frame is not self._opened_in:
+            frame.f_trace = self._trace
+            frame = frame.f_back
+        sys.settrace(_trace_no_other)
+
+    def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
+        scope = self.overdue()
+        if scope is None:
+            sys.settrace(None)
+            return None
+        # the standard library may be putting a lock in order: its callers are reached soon enough
+        if event == "line" and not _is_stdlib(frame.f_code.co_filename) and may_stop(frame):
+            raise scope.stopped()  # which ends the tracing as well
+        return self._trace
+
+
+_active: Stopper | None = None
+
+
+class _Insistent(TaskStopped):
+    """A stop that comes again when the code that has caught it lets go of it and goes on."""
+
+    def __del__(self) -> None:
+        if _active is not None:
+            _active.insist(sys._getframe().f_back)
+
+
+def _make_insistent(scope: TaskScope) -> None:
+    scope.overdue, scope.error = True, _Insistent
+
+
+def _trace_no_other(frame: FrameType, event: str, arg: Any) -> None:
+    """Tracing has to be on for the lines of the frames that are marked; no frame that begins now becomes one."""
+
+
+def may_stop(frame: FrameType | None) -> bool:
+    """Whether a thread is in code of the agent or of its libraries, or waits for it in an event loop.
+
+    Amid our own, counts could be left half done; amid a finalizer, what is raised goes nowhere.
+    """
+    is_waiting = True
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if _is_ours(file) or frame.f_code.co_name == "__del__":
+            return False
+        if file.endswith(_LOOP):
+            return is_waiting  # the loop is the agent's, whoever has started it
+        if not _is_stdlib(file):
+            return True
+        is_waiting = is_waiting and file == selectors.__file__
+        frame = frame.f_back
+    return False
+
+
+def _is_of_agent(frame: FrameType | None) -> bool:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not _is_ours(file) and not _is_stdlib(file):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_HERE) or file == contextlib.__file__  # it may be entering or leaving a block of ours
+
+
+def _is_stdlib(file: str) -> bool:
+    return file.startswith(("<", _STDLIB)) and not any(part in file for part in _SITE)
