@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,26 @@ class Channel:
 
     Args:
         url, headers: of the handshake, before any key was swapped in.
+        owner: who owns what is asked now, where the handshake says so; otherwise the owner of the code that asks.
+        depth: of the agent, where the handshake says so.
     """
 
-    def __init__(self, seam: Seam, layer: str, url: str, headers: RawHeaders) -> None:
+    def __init__(
+        self,
+        seam: Seam,
+        layer: str,
+        url: str,
+        headers: RawHeaders,
+        *,
+        owner: Callable[[], Place | None] = lambda: None,
+        depth: int | None = None,
+    ) -> None:
         self._seam = seam
         self._layer = layer
         self._url = url
         self._headers = headers
+        self._owner = owner
+        self._depth = depth
         self._lanes: dict[str | None, list[_Turn]] = {}
         self._asked: dict[str | None, bytes] = {}  # the last create of each lane
         self._steered: dict[str, bytes] = {}  # response -> the last steer of it
@@ -161,7 +175,10 @@ class Channel:
     def _begin(self, message: bytes, place: Place | None) -> Flight | None:
         if self._seam.outer(METHOD, self._url, message) is None:
             return None
-        flight = self._seam.begin(self._layer, METHOD, self._url, self._headers, message, place=place)
+        place = place or self._owner()
+        flight = self._seam.begin(
+            self._layer, METHOD, self._url, self._headers, message, place=place, depth=self._depth
+        )
         if flight is not None and flight.scope is not None:
             self._place = Place(flight.scope, flight.bucket)
         return flight

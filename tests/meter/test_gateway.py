@@ -393,10 +393,10 @@ def test_without_its_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_a_websocket_is_refused(model: ModelServer) -> None:
-    """Responses over WebSocket would pass uncounted: the handshake gets a 501, and the SDK hears why."""
+def test_a_websocket_that_nobody_reads_is_refused(model: ModelServer) -> None:
+    """A socket that nobody reads would pass uncounted: the handshake gets a 501, and the agent hears why."""
     with behind(model) as child:
-        url = child.env["OPENAI_BASE_URL"] + "/responses"
+        url = child.env["OPENAI_BASE_URL"] + "/realtime"
         upgrade = {
             "Upgrade": "websocket",
             "Connection": "Upgrade",
@@ -408,8 +408,8 @@ def test_a_websocket_is_refused(model: ModelServer) -> None:
             answer = read_one(connection)
         child.close()
 
-    where = f"{model.base_url}/v1/responses"
-    text = f"a WebSocket to {where} was asked for, which the gateway does not count: it was refused with 501"
+    where = f"{model.base_url}/v1/realtime"
+    text = f"a WebSocket to {where} was asked for, which nobody would read: it was refused with 501"
     mend = "let the agent use HTTP for it, streamed or not"
     assert answer.startswith(b"HTTP/1.1 501 ")
     assert [(p.slug, p.verdict, p.text) for p in child.scope.problems] == [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.flight import Flight
+from pytest_fanout.meter.gateway import sockets
 from pytest_fanout.meter.gateway.headers import RawHeaders, as_text, end_to_end, proxy_token, value_of
 from pytest_fanout.meter.gateway.proxying import Tunnel
 from pytest_fanout.meter.gateway.tickets import IN_PATH, Ticket
@@ -125,11 +126,10 @@ class Relay:
         return await self._owned(request, asked)
 
     async def _owned(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
-        if value_of(request.raw_headers, b"upgrade").lower() == b"websocket":
-            return self._no_socket(asked)
+        is_socket = value_of(request.raw_headers, b"upgrade").lower() == b"websocket"
         self.tickets.enter(asked.ticket)
         try:
-            return await self._exchange(request, asked)
+            return await (self._socket(request, asked) if is_socket else self._exchange(request, asked))
         except Exception as error:  # of ours, or of a user's hook: the call may be uncounted, so it must not go unsaid
             where = f"{asked.method} {asked.url.partition('?')[0]}"
             text = f"the gateway failed on {where}: {type(error).__name__}: {error}"
@@ -175,22 +175,41 @@ class Relay:
 
     # --- the exchange ----------------------------------------------------------------------------------------------
 
+    def _owner(self, ticket: Ticket) -> Place | None:
+        """Whose a call with this ticket is, if it is made now."""
+        scope = ticket.scope()
+        ledger = self._seam.ledger
+        running = ledger.running if scope is None and not ledger.setup_depth else None
+        return Place(scope, AGENT) if scope is not None else running.home if running is not None else None
+
     async def _exchange(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
         body = await self._read(request)
-        seam = self._seam
-        scope = asked.ticket.scope()
-        running = seam.ledger.running if scope is None and not seam.ledger.setup_depth else None
-        place = Place(scope, AGENT) if scope is not None else running.home if running is not None else None
+        asked = _without_task_key(asked)
+        owner = self._owner(asked.ticket)
         try:
-            headers = [pair for pair in asked.headers if pair[0].lower() != _TASK_KEY]  # it has done its work
-            asked = asked._replace(headers=headers)
-            flight = seam.begin(LAYER, asked.method, asked.url, headers, body, place=place, depth=asked.depth)
+            flight = self._seam.begin(
+                LAYER, asked.method, asked.url, asked.headers, body, place=owner, depth=asked.depth
+            )
         except TaskStopped as stopped:
-            return self._error(400, "capped", str(stopped).removeprefix("pytest-fanout: "))
+            return self._capped(stopped)
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
             return await self._play(request, playback, flight)
         return await self._forward(request, asked, body, flight)
+
+    async def _socket(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
+        asked = _without_task_key(asked)
+        handshake = sockets.Asked(asked.url, asked.headers, lambda: self._owner(asked.ticket), asked.depth)
+        if not sockets.is_channel(self._seam, handshake):
+            return self._no_socket(asked)
+        try:
+            return await sockets.relay(self._seam, self._upstream, request, handshake)
+        except TaskStopped as stopped:
+            return self._capped(stopped)
+        except sockets.Refused as refused:
+            return self._plain(refused.status, refused.body)
+        except ConnectFailed as error:
+            return self._unreachable(asked.url, str(error))
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         """The whole body, its content codings left on: what is counted is what was sent."""
@@ -326,7 +345,7 @@ class Relay:
 
     def _no_socket(self, asked: _Asked) -> web.StreamResponse:
         where = asked.url.partition("?")[0]
-        text = f"a WebSocket to {where} was asked for, which the gateway does not count: it was refused with 501"
+        text = f"a WebSocket to {where} was asked for, which nobody would read: it was refused with 501"
         mend = "let the agent use HTTP for it, streamed or not"
         self.tell(asked.ticket, "gateway-websocket", f"{text}\n  mend: {mend}")
         return self._error(501, "gateway-websocket", f"{text}; {mend}")
@@ -336,6 +355,9 @@ class Relay:
         mend = "give the agent a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), or use the forward proxy"
         self.tell(asked.ticket, "gateway-signed", f"{text}\n  mend: {mend}", "invalid")
         return self._error(400, "gateway-signed", f"{text}; {mend}")
+
+    def _capped(self, stopped: TaskStopped) -> web.StreamResponse:
+        return self._error(400, "capped", str(stopped).removeprefix("pytest-fanout: "))
 
     def _unreachable(self, url: str, why: str) -> web.StreamResponse:
         return self._error(
@@ -388,6 +410,11 @@ class Relay:
             request.transport.close()
         await asyncio.get_running_loop().create_future()
         raise ConnectionAbortedError
+
+
+def _without_task_key(asked: _Asked) -> _Asked:
+    """The header that names the task has done its work: it is neither kept nor sent on."""
+    return asked._replace(headers=[pair for pair in asked.headers if pair[0].lower() != _TASK_KEY])
 
 
 class _Nobody:

@@ -16,7 +16,7 @@ from pytest_fanout.meter.ledger import ANY, INSIDE, Outer
 from pytest_fanout.meter.reader import peer_of
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import ClientResponse, ClientWebSocketResponse
 
 _NOT_OURS: Final = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _CONNECT_S: Final = 60.0
@@ -74,6 +74,33 @@ class Upstream:
                 allow_redirects=False,
                 proxy=self._proxy_for(url, host),
                 ssl=self._trusted() if url.startswith("https:") else True,
+            )
+        except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL) as error:
+            raise ConnectFailed(str(error)) from None
+        finally:
+            INSIDE.reset(token)
+
+    async def open_socket(self, url: str, headers: RawHeaders, protocols: list[str]) -> ClientWebSocketResponse:
+        """A WebSocket whose messages come as they are: pings and the close are passed on by the caller.
+
+        Raises:
+            ConnectFailed: nothing was sent.
+            aiohttp.WSServerHandshakeError: the server refused.
+        """
+        aiohttp = self._aiohttp
+        host, port = peer_of(url)
+        token = INSIDE.set(Outer(ANY, urlsplit(url).path, b"", host, port, True, []))
+        try:
+            return await self._session.ws_connect(
+                self._url(url, encoded=True),
+                headers=self._multidict(to_send(headers)),
+                protocols=protocols,
+                autoclose=False,
+                autoping=False,
+                max_msg_size=0,
+                compress=0,
+                proxy=self._proxy_for(url.replace("ws", "http", 1), host),
+                ssl=self._trusted() if url.startswith("wss:") else True,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL) as error:
             raise ConnectFailed(str(error)) from None
