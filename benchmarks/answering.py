@@ -2,7 +2,8 @@
 
     python benchmarks/answering.py        prints its port, answers until its input is closed
 
-A request with `"stream":true` in its body hears one chunk at once and the rest 5 ms later.
+A request with `"stream":true` in its body hears one chunk at once and the rest 5 ms later; with `"long": true` instead
+it hears 500 chunks of text, and its usage, at once.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def event(delta: dict[str, str], **more: object) -> bytes:
 
 FIRST = event({"role": "assistant", "content": "eight"})
 REST = event({"content": " words"}) + event({}, usage=USAGE) + b"e\r\ndata: [DONE]\n\n\r\n" + b"0\r\n\r\n"
+LONG = event({"content": " word"}) * 500 + event({}, usage=USAGE) + b"e\r\ndata: [DONE]\n\n\r\n" + b"0\r\n\r\n"
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,7 +50,9 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             else:
                 lengths = (int(line[15:]) for line in lines if line.startswith(b"content-length:"))
                 body = await reader.readexactly(next(lengths, 0))
-            if b'"stream":true' in body or b'"stream": true' in body:
+            if b'"long": true' in body:
+                writer.write(STREAM_HEAD + LONG)
+            elif b'"stream":true' in body or b'"stream": true' in body:
                 writer.write(STREAM_HEAD + FIRST)
                 await asyncio.sleep(0.005)
                 writer.write(REST)

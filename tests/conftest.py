@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from model_server import ModelServer
 from project import Project
 
+from pytest_fanout.wire import estimate
+
+with suppress(ImportError):  # the gate loads this file too, where the tests' own libraries are not installed
+    import hypothesis
+
+    # How long an example takes says how busy the machine is, and nothing about the code.
+    hypothesis.settings.register_profile("suite", deadline=None)
+    hypothesis.settings.load_profile("suite")
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """These tests are not measured tasks: the gate on this repository leaves them out."""
     return True if config.getoption("fanout_budget", False) else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_tokenizer() -> Iterator[None]:
+    """Tests see usage as it came, whether the extra ``tokenizer`` is installed or not; ``tokenizer`` turns it on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimate, "tokenizer", lambda: None)
+        yield
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 _HOLD = 1 << 16
 #: The error of a call that was under way when its task was stopped: it was sent, and nobody heard its answer.
 CUT = "TaskStopped"
-_CODING = frozenset({b"content-type", b"content-encoding"})
+#: What a look at the cost needs of the headers: how to decode the body, and Bedrock's counts.
+_TELLING = (b"content-type", b"content-encoding", b"x-amzn-bedrock-")
 
 
 class Outgoing(NamedTuple):
@@ -229,8 +230,7 @@ class Flight:
         if self.replayed is not None:
             answer = self.replayed.answer
             return answer.status, answer.headers, answer.body
-        # How to decode the body is all that the quick look needs of the headers.
-        head = [pair for pair in self.response_headers if pair[0].lower() in _CODING]
+        head = [pair for pair in self.response_headers if pair[0].lower().startswith(_TELLING)]
         return self.status, text_headers(head), b"".join(self.chunks)
 
     def request(self) -> HttpRequest:

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Final, Protocol
 
-from pytest_fanout.meter import via_httpx
+from pytest_fanout.meter import (
+    via_aiohttp,
+    via_grpc,
+    via_http_client,
+    via_httpx,
+    via_lm15,
+    via_urllib3,
+    via_uvloop,
+    via_vcr,
+    via_websockets,
+)
 from pytest_fanout.meter.seam import Seam
 
 
@@ -24,5 +34,15 @@ class Hook(Protocol):
         ...
 
 
-HOOKS: Final[tuple[Hook, ...]] = (via_httpx,)
+HOOKS: Final[tuple[Hook, ...]] = (
+    via_httpx,
+    via_aiohttp,
+    via_urllib3,
+    via_http_client,
+    via_vcr,
+    via_grpc,
+    via_lm15,
+    via_uvloop,
+    via_websockets,
+)
 BY_MODULE: Final[dict[str, Hook]] = {name: hook for hook in HOOKS for name in hook.MODULES}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
+import socket
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Final
@@ -187,10 +188,17 @@ def _to_seal(environ: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: nobody there checks keys, and names resolve to nothing else."""
+    """Whether a host is this machine, in whatever spelling: nobody there checks keys, and names resolve to nothing
+    else. An address of nowhere (``0.0.0.0``) leads there too.
+    """
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
-        return False
+        try:
+            return host[:1].isdigit() and socket.inet_aton(host)[0] == 127  # 127.1, 0x7f000001
+        except (OSError, UnicodeError):
+            return False
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return bool(plain.is_loopback or plain.is_unspecified)

@@ -273,6 +273,11 @@ class Ledger:
         self._patch(asyncio.BaseEventLoop, "call_at", self._call_at)
         self._undo.append(hand_over(self, self._patch))
 
+    def adopt_loop(self, loop: type) -> None:
+        """Carry on an event loop that is not derived from asyncio's."""
+        self._patch(loop, "create_task", self._create_task)
+        self._patch(loop, "call_soon_threadsafe", self._call_soon_threadsafe)
+
     def uninstall(self) -> None:
         while self._undo:
             self._undo.pop()()

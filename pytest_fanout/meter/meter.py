@@ -12,9 +12,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_fanout.errors import UsageError
+from pytest_fanout.meter.blind import BLIND
 from pytest_fanout.meter.children import Children
 from pytest_fanout.meter.guards import ExitGuard
-from pytest_fanout.meter.hooks import BY_MODULE
+from pytest_fanout.meter.hooks import BY_MODULE, Hook
 from pytest_fanout.meter.importing import ImportWatch
 from pytest_fanout.meter.keys import SealedKeys
 from pytest_fanout.meter.ledger import Ledger
@@ -78,10 +79,11 @@ class Meter:
         self._tripwire = Tripwire(self._seam, self._ledger, hosts)
         self._exit_guard = ExitGuard(lambda: self._ledger.running is not None)
         self._stopper = Stopper(self._ledger)
-        self._watch = ImportWatch(BY_MODULE, self._imported)
+        self._watch = ImportWatch((*BY_MODULE, *BLIND), self._imported)
         self._gateway: Gateway | None = None
         self._children: Children | None = None
         self._undo: list[Callable[[], None]] = []
+        self._hooked: list[tuple[Hook, ModuleType]] = []
         self._failed: list[Problem] = []
         self._told = 0  # of them, those that start() has returned
 
@@ -115,6 +117,8 @@ class Meter:
             module = sys.modules.get(name)
             if module is not None:
                 self._imported(module)
+        for name in sorted(BLIND & sys.modules.keys()):
+            self._tripwire.blind(name, is_new=False)
         self._watch.install()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -192,6 +196,10 @@ class Meter:
         seam = self._seam
         self._ledger.wait_for_threads(_GRACE_S)
         seam.hear_children(None)
+        self._tripwire.settle(None)
+        if Meter._active is self:
+            for hook, module in self._hooked:
+                self._prove(hook, module)  # another tool may have taken a patch off since
         return RunFacts(
             problems=(*self._failed[self._told :], *seam.problems),
             late=seam.late,
@@ -201,12 +209,20 @@ class Meter:
         )
 
     def _imported(self, module: ModuleType) -> None:
-        hook = BY_MODULE[module.__name__]
+        hook = BY_MODULE.get(module.__name__)
+        if hook is None:
+            self._tripwire.blind(module.__name__)
+            return
         self._undo.append(hook.install(module, self._seam))
+        self._hooked.append((hook, module))
+        self._prove(hook, module)
+
+    def _prove(self, hook: Hook, module: ModuleType) -> None:
         for name in hook.prove(module, self._seam):
-            self._failed.append(
-                Problem("hook-failed", f"the hook {name} did not see a request that was sent through it exactly once")
-            )
+            text = f"the hook {name} did not see a request that was sent through it exactly once"
+            problem = Problem("hook-failed", text)
+            if problem not in self._failed:
+                self._failed.append(problem)
 
     def _after_fork(self) -> None:
         self._seam.forked = True
@@ -259,6 +275,7 @@ class Meter:
         scope.closed = True
         self._ledger.close(scope)
         self._seam.hear_children(scope)
+        self._tripwire.settle(scope)
         scope.note_cut_calls()
         exchanges = tuple(self._redacted(exchange) for exchange in scope.exchanges())
         return Trace(

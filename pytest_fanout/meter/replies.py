@@ -22,7 +22,9 @@ class Playback:
         self.status = answer.status
         self.chunks: Sequence[bytes] = answer.chunks
         self.headers: RawHeaders = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in _short_waits(answer)]
+        self.error = answer.error
         self.ended_ms = answer.ended_ms
+        self.is_whole = answer.outcome == "complete"
         self._is_cut = answer.status is None and answer.error == CUT
         self._patience = time.monotonic() + FINISH_S
 
@@ -85,10 +87,14 @@ def playback_of(flight: Flight) -> Playback | None:
 
 
 def _short_waits(answer: HttpAnswer) -> list[tuple[str, str]]:
-    """The headers, with waits before a retry cut to a millisecond: the recorded one has been waited for once."""
+    """The headers, with waits before a retry cut to a millisecond: the recorded one has been waited for once.
+
+    A ``retry-after`` stays, as 0: that it is there is why some clients (urllib3) retry at all.
+    """
     headers = list(answer.headers)
     status = answer.status or 0
-    if status not in _RETRIED and status < 500:
+    asked = [("retry-after", "0")] if any(name == "retry-after" for name, _ in headers) else []
+    if status not in _RETRIED and status < 500 and not asked:
         return headers
     headers = [(name, value) for name, value in headers if not name.startswith("retry-after")]
-    return [*headers, ("retry-after-ms", "1")]
+    return [*headers, *asked, ("retry-after-ms", "1")]

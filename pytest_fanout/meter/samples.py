@@ -6,7 +6,8 @@ fanout             calls that reached a model (grouping.py says which attempts a
 attempts           physical requests, failed ones included
 tool_calls         client tool calls that answers ask for, all names; ``tool_calls[NAME]`` by name
 input_tokens, cached_input_tokens, cache_write_tokens, output_tokens, reasoning_tokens
-                   sums over attempts; None when any call's usage is missing or partial, or no provider tells the part
+                   sums over attempts, estimates among them; None when any call's usage is missing or partial, or no
+                   provider tells the part
 context_max        the largest input of one attempt, in tokens
 context_token_ms   sum over attempts of (input + output tokens) x its duration: what the attempt keeps in a KV cache
 duration_ms        as given: from the start to the end of the task
@@ -37,7 +38,9 @@ from pytest_fanout.records import TOKEN_METRICS, Attempt, CallSite, Exchange, Mo
 
 #: Kinds that run an unknown number of model calls at the provider, or on a channel that is not read.
 _UNOBSERVABLE = frozenset({"agent_run", "batch", "channel"})
+#: Usage that gives no sum, and usage that no provider has counted.
 _UNKNOWN = frozenset({"missing", "partial"})
+_NOT_COUNTED = _UNKNOWN | {"estimated"}
 _PARTS = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 
 
@@ -53,7 +56,7 @@ class Measured:
     call_sites: tuple[CallSite, ...] = ()
     models_requested: tuple[str, ...] = ()
     models_served: tuple[str, ...] = ()
-    unknown_usage: int = 0  # calls whose usage is missing or partial
+    unknown_usage: int = 0  # calls whose usage is missing, partial or estimated
     other: int = 0  # requests that are no model calls: tools, model lists, token counting, embeddings
     unclassified: int = 0
     hosts: tuple[str, ...] = ()
@@ -94,11 +97,11 @@ def measure_trial(
         call_sites=tuple(known[fingerprint] for fingerprint in sorted(known)),
         models_requested=_names(attempt.model_requested for attempt in attempts),
         models_served=_names(attempt.model_served for attempt in attempts),
-        unknown_usage=sum(_is_unknown(call) for call in reached),
+        unknown_usage=sum(_has_usage(call, _NOT_COUNTED) for call in reached),
         other=sorting.other,
         unclassified=len(sorting.unclassified),
         hosts=tuple(sorted(sorting.hosts)),
-        problems=sorting.problems(),
+        problems=(*sorting.problems(), *_estimates(reached)),
     )
 
 
@@ -123,12 +126,13 @@ class _Sorting:
         method = "WS" if status == 101 else request.method  # an upgraded GET is a channel
         kind = reader.classify(method, request.url).kind
         name = f"{request.method} {request.url.partition('?')[0]}"
-        if kind in COUNTED:
+        if kind in COUNTED or kind == "channel":
             attempt = reader.read(request, exchange.answer)
-            kind = attempt.kind if attempt is not None else "other"
-            if attempt is not None and kind in COUNTED:
+            if attempt is not None and attempt.kind in COUNTED:
                 self._count(exchange, attempt, name)
                 return
+            if attempt is not None or kind in COUNTED:
+                kind = attempt.kind if attempt is not None else "other"
         if kind in _UNOBSERVABLE:
             self.unobservable.append(f"{name} ({kind})")
         elif kind == "other" and wire.is_unclassified(method, request.url, self.model_hosts):
@@ -219,8 +223,22 @@ def _names(found: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in found if name}))
 
 
-def _is_unknown(call: ModelCall) -> bool:
-    return any(attempt.usage_source in _UNKNOWN for attempt in call.attempts)
+def _has_usage(call: ModelCall, sources: frozenset[str]) -> bool:
+    return any(attempt.usage_source in sources for attempt in call.attempts)
+
+
+def _estimates(reached: Iterable[ModelCall]) -> tuple[Problem, ...]:
+    if not any(_has_usage(call, frozenset({"estimated"})) for call in reached):
+        return ()
+    # without numbers, so that a report tells it once for all tasks
+    return (
+        Problem(
+            "usage-estimated",
+            "model calls came without usage: their tokens are estimated from the text, and count as unknown usage\n"
+            "  mend: let the client ask for usage (stream_options.include_usage)",
+            "notice",
+        ),
+    )
 
 
 def samples_of(calls: Sequence[ModelCall], duration_ms: int) -> dict[str, int | None]:
@@ -248,7 +266,7 @@ def samples_of(calls: Sequence[ModelCall], duration_ms: int) -> dict[str, int | 
 
 
 def _token_samples(reached: Sequence[ModelCall]) -> dict[str, int | None]:
-    if any(_is_unknown(call) for call in reached):
+    if any(_has_usage(call, _UNKNOWN) for call in reached):
         return dict.fromkeys(sorted(TOKEN_METRICS - {"tokens"}))
     used = [a for call in reached for a in call.attempts if a.usage_source != "none"]
     samples: dict[str, int | None] = {}

@@ -69,6 +69,10 @@ class Seam:
 
     # --- the hooks ask -----------------------------------------------------------------------------------------
 
+    def is_model(self, method: str, url: str) -> bool:
+        """Whether a request goes to a model, or may: for hooks that leave everything else alone."""
+        return (self._targets.get((method, url)) or self._look(method, url)).role == "model"
+
     def outer(self, method: str, url: str, body: bytes) -> Outer | None:
         """What to set as INSIDE while this request is handed on; None: a layer above has booked it already."""
         target = self._targets.get((method, url)) or self._look(method, url)
@@ -131,6 +135,20 @@ class Seam:
             return self._from_source(scope, flight)
         return self._live(flight, target)
 
+    def meet(self, what: str, method: str, url: str) -> None:
+        """A hook that books only what goes to models has seen its library speak to another server: that is listed."""
+        target = self._targets.get((method, url)) or self._look(method, url)
+        place = self.ledger.place()
+        if self.ended is None and target.way == "normal" and place is not None and not place.scope.closed:
+            verdict = "invalid" if self.rules.strict_egress else "notice"
+            place.scope.add_problem("unhooked-peer", f"{what} at {target.name}, which is not recorded", verdict)
+
+    def missing_key(self, variable: str, method: str, host: str, scope: TaskScope | None = None) -> str:
+        """A request needs a key that was not there; the text that says so."""
+        text = f"{variable} is not set, and {method} {host} needs it: nothing was sent"
+        (scope or self).add_problem("missing-key", f"{text}\n  mend: export {variable}=... before pytest starts")
+        return text
+
     async def let_finish(self) -> None:
         """Before TaskStopped is raised into a coroutine: it would cancel the calls that its siblings have in flight,
         and what those cost would never be known. They get a moment.
@@ -168,12 +186,46 @@ class Seam:
         outer.sent.append(sent)
         return sent
 
-    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> None:
+    def is_replay(self) -> bool:
+        """Whether what runs here and now gets its answers from a recording."""
+        place = self.ledger.place()
+        return self.mode == "replay" or (place is not None and place.scope.source is not None)
+
+    def unbooked(self, method: str, url: str, what: str, mend: str) -> Callable[[], None]:
+        """A hook sees a request, or the way for one, that it cannot book: a problem where a model is called.
+
+        Returns:
+            What takes the problem back, should it turn out to be none.
+
+        Raises:
+            ConnectionRefusedError: in replay, where nothing may go out.
+        """
+        target = self._targets.get((method, url)) or self._look(method, url)
+        replay = self.is_replay()
+        is_model = target.role == "model" or (target.host, target.port) in self.peers
+        if target.way != "normal" or not (is_model or replay):
+            return lambda: None
+        text = f"{what}: {target.name} {'was not reached' if replay else 'was called uncounted'}\n  mend: {mend}"
+        place = self.ledger.place()
+        owner = self if place is None or place.scope.closed else place.scope
+        known = list(owner.problems)
+        problem = owner.add_problem("unbooked-request", text)
+        if replay:
+            raise ConnectionRefusedError(f"pytest-fanout: replay goes to no network ({target.name})")
+
+        def take_back() -> None:
+            if problem not in known and problem in owner.problems:
+                owner.problems.remove(problem)
+
+        return take_back
+
+    def add_problem(self, slug: str, text: str, verdict: str = "invalid") -> Problem:
         """Add a problem of the run once."""
         problem = Problem(slug, text, verdict)
         with self._lock:
             if problem not in self.problems:
                 self.problems.append(problem)
+        return problem
 
     # --- what happens to it ------------------------------------------------------------------------------------
 
@@ -208,8 +260,7 @@ class Seam:
         if opened is not None and missing is None:
             flight.opened = Outgoing(opened[0], opened[1])
         if missing is not None and target.role == "model" and not is_loopback(target.host):
-            text = f"{missing} is not set, and {flight.method} {target.host} needs it: nothing was sent"
-            (scope or self).add_problem("missing-key", f"{text}\n  mend: export {missing}=... before pytest starts")
+            text = self.missing_key(missing, flight.method, target.host, scope)
             return self._refused(flight, 401, "missing-key", text)
         if self.mode == "live":
             flight.keep_little()
@@ -350,9 +401,9 @@ class Seam:
                 if matches_host(host, port, getattr(self.rules, name)):
                     way = "live_input" if name == "live_inputs" else name
                     break
-        target = Target(
-            "model" if is_model else "tool", kind in COUNTED, way, host, port, f"{host}:{port}", path_of(url)
-        )
+        # A channel itself is no call; what its hook books with the method of a channel is one response on it.
+        counted = kind in COUNTED or (kind == "channel" and method == "WS")
+        target = Target("model" if is_model else "tool", counted, way, host, port, f"{host}:{port}", path_of(url))
         if len(self._targets) >= _CACHE_SIZE:
             self._targets.clear()
         self._targets[method, url] = target

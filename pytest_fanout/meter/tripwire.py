@@ -1,43 +1,72 @@
 """The tripwire: connections that no hook has seen. It notices bypasses; it never counts.
 
 One audit hook a process (it cannot be taken off), switched on and off. It sees Python's own sockets and processes;
-C and Rust stacks with sockets of their own are out of its sight.
+C and Rust stacks with sockets of their own are out of its sight, and are named when they are imported.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.ledger import Ledger, outer_request
 from pytest_fanout.meter.seam import FORKED_CALL, Seam
 from pytest_fanout.wire import hosts
 
+if TYPE_CHECKING:
+    from pytest_fanout.meter.task import TaskScope
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _SITE = ("site-packages", "dist-packages")
-_NETWORK = frozenset({"socket.connect", "socket.getaddrinfo"})
+_NETWORK = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"})
 _INTERNET = frozenset({socket.AF_INET, socket.AF_INET6})
+_UNIX = getattr(socket, "AF_UNIX", None)
+#: Unix sockets of Python's and the system's own: the system log, and how processes of multiprocessing talk.
+_QUIET = ("/dev/log", "/run/systemd/", "/var/run/syslog", "\0listener-")
 _CHILDREN = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"})
 _HARMLESS = frozenset({"uname"})  # what `platform` runs to name the system, for the headers of the SDKs
 _GATEWAY = "FANOUT_GATEWAY"  # in the environment of children that the gateway counts
+_NAME_SERVICE = 53
+_WATCHED = frozenset({"websockets.sync.client"})
+_PROXY_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080, "socks4": 1080}
+_MEND = (
+    "call models through a client that is counted: httpx, httpx2, aiohttp, urllib3 (requests, botocore),"
+    " urllib.request, http.client, websockets, gRPC; docs/coverage.md tells of others"
+)
 
 
 class _Handler(Protocol):
     def see(self, event: str, args: tuple[Any, ...]) -> None: ...
 
 
+class Peer(NamedTuple):
+    """Where a connection goes: host and port, or the path of a Unix socket (port -1)."""
+
+    host: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        if self.port < 0:
+            return "unix:" + self.host.replace("\0", "@")
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 _switch: _Handler | None = None
 _hooked = False
 
 
-def _audit(event: str, args: tuple[Any, ...]) -> None:
+def heard(event: str, args: tuple[Any, ...]) -> None:
+    """An audit event of Python, or one that a library should have raised."""
     handler = _switch
     if handler is not None and (event in _NETWORK or event in _CHILDREN):
         handler.see(event, args)
@@ -55,14 +84,17 @@ class Tripwire:
         self._ledger = ledger
         self._pid = os.getpid()
         self._known = {_split(name) for name in known}
+        self._paths: set[str] = set()  # Unix sockets that counted requests went through
         self._names: dict[int, tuple[str, str]] = {}  # port -> (model host looked up outside the hooks, who did)
+        self._met: dict[Peer, tuple[str, TaskScope | None]] = {}  # others met outside the hooks: who did, in what task
         self._seen: set[object] = set()
         self._busy = threading.local()
+        self._became = mmap.mmap(-1, 1)  # shared with children made by fork: 1 once one has become another program
 
     def arm(self) -> None:
         global _switch, _hooked
         if not _hooked:
-            sys.addaudithook(_audit)
+            sys.addaudithook(heard)
             _hooked = True
         _switch = self
 
@@ -88,14 +120,31 @@ class Tripwire:
                     self._child(event, args)
             elif event == "socket.getaddrinfo":
                 self._looked_up(args)
-            elif args[0].family in _INTERNET:
-                self._connect(args)
+            elif (peer := _peer(args[0], args[1])) is not None:
+                self._connect(peer)
         finally:
             self._busy.now = False
 
+    def settle(self, scope: TaskScope | None) -> None:
+        """The end of a task, or of the run: say what could not be known when it was seen."""
+        for peer, (caller, owner) in list(self._met.items()):
+            if self._is_model(peer):  # it served a counted call after it had been met outside the hooks
+                del self._met[peer]
+                text = _bypass_text(caller, "connected", f"the model server {peer.name}")
+                (owner if owner is not None and owner is scope else self._seam).add_problem(
+                    "unhooked-model-traffic", text
+                )
+        if self._became[0]:
+            self._became[0] = 0
+            text = "a child made by fork became another program: calls of child processes are not counted"
+            (scope or self._seam).add_problem("child-process", text, self._verdict())
+
     # --- network -----------------------------------------------------------------------------------------------
 
-    def _is_model(self, host: str, port: int) -> bool:
+    def _is_model(self, peer: Peer) -> bool:
+        host, port = peer
+        if port < 0:
+            return host in self._paths
         if (host, port) in self._known or (host, port) in self._seam.peers:
             return True
         if is_loopback(host):
@@ -109,43 +158,64 @@ class Tripwire:
         if not isinstance(name, str) or is_loopback(name) or (outer is not None and outer.host == name.lower()):
             return
         number = {"https": 443, "http": 80}.get(port, 0) if isinstance(port, str) else port or 0
-        if self._is_model(name.lower(), number):
-            self._names[number] = (name.lower(), _caller())
+        peer = Peer(name.lower(), number)
+        if self._is_model(peer):
+            self._names[number] = (f"the model server {peer.name}", _caller())
+        elif outer is None and _is_proxy(peer):
+            self._names[number] = (f"the proxy {peer.name}", _caller())
 
-    def _connect(self, args: tuple[Any, ...]) -> None:
-        address = args[1]
-        if not isinstance(address, tuple) or len(address) < 2 or not isinstance(address[1], int):
-            return  # the call itself will fail
-        host, port = str(address[0]).lower(), address[1]
+    def _connect(self, peer: Peer) -> None:
         outer = outer_request()
-        if outer is not None and outer.port == port:
+        if outer is not None and peer.port < 0:
+            if outer.counted:
+                self._paths.add(peer.host)
+            return
+        if outer is not None and outer.port == peer.port:
             return  # the connection of a request that a hook has booked
         if self._seam.ended is not None:
-            if self._is_model(host, port) and self._seam.is_left_over():
-                self._seam.tell_left_over(f"{host}:{port}")
-                raise ConnectionRefusedError(f"pytest-fanout: the run has ended ({host}:{port})")
-        elif self._is_model(host, port):
-            self._bypass(host, port, _caller())
-        elif not is_loopback(host) and port in self._names:
+            if self._is_model(peer) and self._seam.is_left_over():
+                self._seam.tell_left_over(peer.name)
+                raise ConnectionRefusedError(f"pytest-fanout: the run has ended ({peer.name})")
+        elif outer is None and _is_watched() and not (self._is_replay() and self._is_model(peer)):
+            return
+        elif self._is_model(peer):
+            self._bypass(f"the model server {peer.name}", peer.name)
+        elif peer.port in self._names:
             # The name was looked up outside every hook, and now somebody connects outside every hook.
-            name, _ = self._names.pop(port)
-            self._bypass(name, port, _caller())
-        elif outer is None:  # below a hook it is a proxy
-            text = f"{_caller()} connected to {host}:{port} outside every counting hook"
-            self._notice("unhooked-peer", (host, port), text)
+            what, _ = self._names.pop(peer.port)
+            self._bypass(what, what.rpartition(" ")[2])
+        elif outer is not None:
+            return  # below a hook it is a proxy
+        elif _is_proxy(peer):
+            self._bypass(f"the proxy {peer.name}", peer.name)
+        elif peer.port != _NAME_SERVICE and not peer.host.startswith(_QUIET) and "/pymp-" not in peer.host:
+            self._meet(peer)
 
-    def _bypass(self, host: str, port: int, caller: str) -> None:
+    def _meet(self, peer: Peer) -> None:
         place = self._ledger.place()
-        replay = self._seam.mode == "replay" or (place is not None and place.scope.source is not None)
+        caller = _caller()
+        self._met.setdefault(peer, (caller, place.scope if place is not None else None))
+        self._notice("unhooked-peer", peer, f"{caller} connected to {peer.name} outside every counting hook")
+
+    def _bypass(self, what: str, name: str) -> None:
+        replay = self._is_replay()
         did = "was stopped connecting" if replay else "connected"
-        self._tell(
-            "unhooked-model-traffic",
-            f"{caller} {did} to the model server {host}:{port} outside every counting hook: its calls are not counted\n"
-            "  mend: call it through httpx or httpx2; no other client is counted yet",
-            "invalid",
-        )
+        self._tell("unhooked-model-traffic", _bypass_text(_caller(), did, what), "invalid")
         if replay:
-            raise ConnectionRefusedError(f"pytest-fanout: replay goes to no model server ({host}:{port})")
+            raise ConnectionRefusedError(f"pytest-fanout: replay goes to no model server ({name})")
+
+    def _is_replay(self) -> bool:
+        place = self._ledger.place()
+        return self._seam.mode == "replay" or (place is not None and place.scope.source is not None)
+
+    def blind(self, name: str, *, is_new: bool = True) -> None:
+        """A library is there whose connections nobody here sees."""
+        what = f"{_caller()} imported {name}, which" if is_new else f"{name} is loaded, and"
+        text = (
+            f"{what} opens connections out of sight: what it sends is not counted; sealed keys stop it only at"
+            f" providers that check keys\n  mend: {_MEND}"
+        )
+        self._tell("blind-client", text, self._verdict())
 
     # --- children ----------------------------------------------------------------------------------------------
 
@@ -175,16 +245,16 @@ class Tripwire:
 
     def _in_child(self, event: str, args: tuple[Any, ...]) -> None:
         """A child made by fork has its model calls refused by the hooks, and here when they go round them."""
-        if event == "socket.getaddrinfo":
+        if event == "os.exec":
+            self._became[0] = 1
+        elif event == "socket.getaddrinfo":
             self._looked_up(args)
-        elif event == "socket.connect" and args[0].family in _INTERNET:
-            address = args[1]
-            if not isinstance(address, tuple) or len(address) < 2 or not isinstance(address[1], int):
+        elif event in _NETWORK:
+            peer = _peer(args[0], args[1])
+            if peer is None or not (self._is_model(peer) or peer.port in self._names):
                 return
-            host, port = str(address[0]).lower(), address[1]
-            if self._is_model(host, port) or (not is_loopback(host) and port in self._names):
-                self._seam.child_called()
-                raise ConnectionRefusedError(f"pytest-fanout: {FORKED_CALL}")
+            self._seam.child_called()
+            raise ConnectionRefusedError(f"pytest-fanout: {FORKED_CALL}")
 
     def _child(self, event: str, args: tuple[Any, ...]) -> None:
         environ = args[-1] if isinstance(args[-1], dict) else os.environ
@@ -211,7 +281,10 @@ class Tripwire:
         if owner is None or (slug, key, owner) in self._seen:
             return  # what tests and plugins do between the tasks is their own business
         self._seen.add((slug, key, owner))
-        self._tell(slug, text, "invalid" if self._seam.rules.strict_egress else "notice")
+        self._tell(slug, text, self._verdict())
+
+    def _verdict(self) -> str:
+        return "invalid" if self._seam.rules.strict_egress else "notice"
 
     def _tell(self, slug: str, text: str, verdict: str) -> None:
         place = self._ledger.place()
@@ -227,6 +300,49 @@ class Tripwire:
 def _split(name: str) -> tuple[str, int]:
     host, _, port = name.rpartition(":")
     return host.strip("[]").lower(), int(port) if port.isdigit() else 0
+
+
+def _peer(sock: Any, address: Any) -> Peer | None:
+    """Where a socket is about to speak to; None where that is nowhere, or the call itself will fail."""
+    if sock.family in _INTERNET:
+        if isinstance(address, tuple) and len(address) >= 2 and isinstance(address[1], int):
+            return Peer(str(address[0]).lower(), address[1])
+    elif sock.family == _UNIX and isinstance(address, str | bytes) and address:
+        return Peer(os.fsdecode(address), -1)
+    return None
+
+
+def _is_watched() -> bool:
+    """Whether a library opens this connection whose hook lies above: a function of it that was bound before the hooks
+    were set cannot be told apart otherwise."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _WATCHED:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _is_proxy(peer: Peer) -> bool:
+    """Whether the environment names this as a proxy: whatever goes there may go on to a model."""
+    return any(
+        port == peer.port and (host == peer.host or (is_loopback(host) and is_loopback(peer.host)))
+        for host, port in _proxies()
+    )
+
+
+def _proxies() -> Iterator[tuple[str, int]]:
+    for name, value in list(os.environ.items()):
+        if name.lower() in ("http_proxy", "https_proxy", "all_proxy") and value:
+            try:
+                url = urlsplit(value if "://" in value else f"http://{value}")
+                yield (url.hostname or "").lower(), url.port or _PROXY_PORTS.get(url.scheme, 0)
+            except ValueError:
+                continue
+
+
+def _bypass_text(caller: str, did: str, what: str) -> str:
+    return f"{caller} {did} to {what} outside every counting hook: its calls are not counted\n  mend: {_MEND}"
 
 
 def _caller() -> str:

@@ -160,7 +160,7 @@ class Exchange:
     """
 
     seq: int  # order of sending within the trial, from 0
-    layer: str  # httpx, httpx2
+    layer: str  # the hook: httpx, httpx2, urllib3, http.client, ...
     role: str
     bucket: str
     request: HttpRequest

@@ -109,7 +109,7 @@ class TaskRun:
     begun_at: int | None = None
     models_requested: tuple[str, ...] = ()
     models_served: tuple[str, ...] = ()
-    unknown_usage: int = 0  # model calls whose usage is missing
+    unknown_usage: int = 0  # model calls whose usage no provider has counted in full
     capped: str | None = None  # which cap
     error: str | None = None  # one line
     no_calls: bool = False  # the eval line says that it makes none

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_fanout.errors import FanoutError, IntegrityError, TaskStopped
 from pytest_fanout.meter import Measured, Meter, TaskScope, Trace, measure_trial
+from pytest_fanout.meter.seam import UNREPLAYED
 from pytest_fanout.records import (
     Budget,
     Exchange,
@@ -178,6 +179,13 @@ class TrialRunner:
         if not work.no_calls and not live.measured.samples.get("fanout"):
             if live.measured.samples.get("attempts"):
                 problems = (_problem(work, "no-model-answered", no_answer_text(live)),)
+        elif unreplayed := sorted({exchange.layer for exchange in live.trace.exchanges} & UNREPLAYED):
+            stacks = ", ".join(unreplayed)
+            text = (
+                f"{work.label}: calls by {stacks} are counted, but not replayed yet: nothing was recorded\n"
+                "  mend: measure this agent with --fanout-mode=live"
+            )
+            problems = (_problem(work, "stack-not-replayed", text),)
         else:
             made = Recording(
                 agent=work.agent,

@@ -38,6 +38,11 @@ RESPONSE_HEADERS = frozenset(
         "request-id",
         "retry-after",
         "retry-after-ms",
+        "x-amzn-bedrock-cache-read-input-token-count",
+        "x-amzn-bedrock-cache-write-input-token-count",
+        "x-amzn-bedrock-content-type",
+        "x-amzn-bedrock-input-token-count",
+        "x-amzn-bedrock-output-token-count",
         "x-amzn-errortype",
         "x-amzn-requestid",
         "x-request-id",
@@ -93,6 +98,8 @@ def match_target(url: str, role: str) -> str:
         if pair and not secrets.is_secret_pair(name, value, role == "model"):
             pairs.append(pair)
     path = parts.path or "/"
+    if "%3" in path:  # a colon, as in the models of Bedrock, is the same with and without its escape
+        path = path.replace("%3A", ":").replace("%3a", ":")
     return f"{path}?{'&'.join(pairs)}" if pairs else path
 
 
@@ -236,7 +243,7 @@ def _deflate() -> Callable[[bytes], bytes]:
 
 def _brotli() -> Callable[[bytes], bytes] | None:
     try:
-        import brotli  # type: ignore[import-not-found,unused-ignore]
+        import brotli  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         return None
     decoder = brotli.Decompressor()

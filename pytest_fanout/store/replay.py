@@ -17,6 +17,7 @@ from pytest_fanout.records import HttpRequest, Recording, Replayed, StaleNote
 from pytest_fanout.store import bodies
 from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile
 from pytest_fanout.wire.changes import describe_changes
+from pytest_fanout.wire.endpoints import without_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,12 @@ class ReplaySource:
             None,
         )
         same = 0
+        if expected is None and endpoint not in self._endpoints:
+            # with the model in the path, another model is another endpoint
+            family = _family(endpoint)
+            expected = next(
+                (i for i, known in enumerate(self._endpoints) if _family(known) == family and not self._used[i]), None
+            )
         if expected is not None:
             key = self._key(stored, role)
             same = sum(self._key(exchange.request, exchange.role) == key for exchange in self._exchanges)
@@ -152,7 +159,7 @@ class ReplaySource:
             return ("no recording of this trial",)
         method, path = endpoint = _endpoint(miss.request, miss.role)
         recorded = self._endpoints.count(endpoint)
-        if recorded == 0:
+        if recorded == 0 and miss.expected is None:
             return (f"{method} {path} is not on the recording",)
         if miss.expected is None:
             made = max(recorded + 1, self._asked[endpoint])
@@ -160,7 +167,7 @@ class ReplaySource:
         if miss.same_recorded:
             return (f"the same request is made at least {miss.same_recorded + 1} times, {miss.same_recorded} recorded",)
         before = self._exchanges[miss.expected].request
-        lines = list(describe_changes(miss.request.url, before.body, miss.request.body))
+        lines = list(describe_changes(miss.request.url, before.body, miss.request.body, before.url))
         queries = [_query(before, miss.role), _query(miss.request, miss.role)]
         if queries[0] != queries[1]:
             lines.insert(0, f"query: {queries[0][:80]!r} -> {queries[1][:80]!r}")
@@ -169,6 +176,10 @@ class ReplaySource:
 
 def _endpoint(request: HttpRequest, role: str) -> tuple[str, str]:
     return request.method.upper(), bodies.match_target(request.url, role).partition("?")[0]
+
+
+def _family(endpoint: tuple[str, str]) -> tuple[str, str]:
+    return endpoint[0], without_model(endpoint[1])
 
 
 def _query(request: HttpRequest, role: str) -> str:

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pytest_fanout.wire.eventstream import looks_like_frames
+
 #: Decompressed bytes that are looked at; a body that unfolds to more is cut here.
 MAX_DECODED: Final = 64 * 1024 * 1024
 #: Codings stacked on one body that are undone; HTTP has no use for more.
 _MAX_CODINGS: Final = 4
 #: Bytes that are fed at once to a library that cannot limit its output.
 _STEP: Final = 64
+#: Values that a JSON text may hold, so that what it unfolds to stays within a few hundred megabytes.
+MAX_VALUES: Final = 8_000_000
 #: gzip members that are undone; each costs a copy of what is left.
 _MAX_MEMBERS: Final = 64
 
@@ -99,7 +103,9 @@ def decode(body: bytes, content_encoding: str | None) -> Decoded:
 
 
 def _is_plain(data: bytes) -> bool:
-    """Whether the bytes already are JSON or an event stream rather than compressed."""
+    """Whether the bytes already are JSON or a stream of events or frames rather than compressed."""
+    if looks_like_frames(data):
+        return True
     head = data[:64].lstrip()
     if not head.startswith((b"{", b"[", b"data:", b"event:", b"id:", b"retry:", b":")):
         return False
@@ -136,7 +142,7 @@ def _inflate(data: bytes, wbits: int) -> Decoded | None:
 
 def _brotli(data: bytes) -> Decoded | None:
     try:
-        import brotli  # type: ignore[import-not-found, unused-ignore]
+        import brotli  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         try:
             import brotlicffi as brotli  # type: ignore[import-not-found, unused-ignore]
@@ -200,7 +206,12 @@ def _stepwise(data: bytes, feed: Callable[[bytes], bytes], is_finished: Callable
 
 
 def load_json(data: bytes | str) -> Any:
-    """The JSON value, or NOT_JSON. Bytes that are no UTF-8 are replaced; integers beyond 2**63 become infinity."""
+    """The JSON value, or NOT_JSON, also for one of more than MAX_VALUES values.
+
+    Bytes that are no UTF-8 are replaced; integers beyond 2**63 become infinity.
+    """
+    if len(data) > MAX_VALUES and _count_values(data) > MAX_VALUES:
+        return NOT_JSON
     text = data.decode("utf-8-sig", "replace") if isinstance(data, bytes) else data
     try:
         return json.loads(text)
@@ -215,6 +226,16 @@ def load_json(data: bytes | str) -> Any:
             return NOT_JSON
 
 
+def _count_values(data: bytes | str) -> int:
+    """How many values a JSON text holds at most."""
+    if isinstance(data, bytes):
+        return data.count(b",") + data.count(b"[") + data.count(b"{")
+    return data.count(",") + data.count("[") + data.count("{")
+
+
 def bounded_int(digits: str) -> int | float:
-    """The integer, or infinity for one beyond 2**63: Python refuses to convert texts of many digits."""
-    return int(digits) if len(digits) <= 19 else float("inf")
+    """The integer, or infinity where the text has more digits than Python converts."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float("inf")

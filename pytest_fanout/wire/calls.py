@@ -11,22 +11,29 @@ from typing import Any
 from pytest_fanout.records import Attempt, CallSite, Endpoint
 from pytest_fanout.wire import (
     anthropic_messages,
+    bedrock_converse,
+    bedrock_invoke,
+    cohere_chat,
     decisions,
-    embeddings,
     gemini_generate,
     gemini_interactions,
+    input_only,
     mistral_conversations,
     ollama,
     openai_chat,
     openai_responses,
+    vertex_predict,
+    xai_chat,
 )
 from pytest_fanout.wire.bodies import NOT_JSON, Headers, decode, header_map, load_json
 from pytest_fanout.wire.endpoints import classify, host_of, is_stream_url, model_in_url
+from pytest_fanout.wire.estimate import estimate_tokens
+from pytest_fanout.wire.eventstream import looks_like_frames
 from pytest_fanout.wire.failures import error_type, request_id, retry_after_s
 from pytest_fanout.wire.hosts import provider_label
 from pytest_fanout.wire.reading import Asked, Payload, Reading
 from pytest_fanout.wire.shapes import obj, string
-from pytest_fanout.wire.sse import looks_like_sse
+from pytest_fanout.wire.sse import is_too_long, looks_like_sse
 from pytest_fanout.wire.text import first_words
 
 NO_SYSTEM_PROMPT = "(no system prompt)"
@@ -41,7 +48,15 @@ _CODECS: dict[str, ModuleType] = {
     "ollama.chat": ollama,
     "ollama.generate": ollama,
     "anthropic.messages": anthropic_messages,
-    "embeddings": embeddings,
+    "xai.chat": xai_chat,
+    "xai.sample": xai_chat,
+    "bedrock.converse": bedrock_converse,
+    "bedrock.invoke": bedrock_invoke,
+    "cohere.chat": cohere_chat,
+    "vertex.predict": vertex_predict,
+    "embeddings": input_only,
+    "rerank": input_only,
+    "moderation": input_only,
 }
 
 
@@ -62,16 +77,21 @@ def read_call(
 
     Args:
         method, url: of the request; the query may be there.
-        request_body: as sent; b"" gives the same reading without what only the request tells (``body_hash`` is "").
+        request_body: as sent; b"" gives the same reading without what only the request tells (``body_hash`` is "", and
+            nothing is estimated).
         status: HTTP status, None where no response began.
         response_headers: mapping or pairs, names in any case.
         response_body: as received, content codings still on it or already undone.
 
     Returns:
         The Attempt without the meter's fields; None when the URL asks for no model call (counting, storage, batches,
-        hosted agents, channels). A generation endpoint that no codec reads has the note ``no_codec``.
+        hosted agents). A generation endpoint that no codec reads has the note ``no_codec``. Of a channel (method "WS")
+        one call is read: ``request_body`` is the message that asked for a response, ``response_body`` the messages
+        that answered it, one a line; a channel without any is None.
     """
     endpoint = classify(method, url)
+    if endpoint.kind == "channel" and method.upper() == "WS" and (request_body or response_body):
+        endpoint = Endpoint(endpoint.api, "generate")
     if endpoint.api is None or endpoint.kind == "channel":
         return None
     body_hash = hashlib.sha256(request_body).hexdigest() if request_body else ""
@@ -109,7 +129,8 @@ def _read(
     codec = _CODECS.get(api)
     request = obj(load_json(request_body)) if request_body else {}
     asked: Asked = codec.read_request(request) if codec and request else Asked(model=string(request.get("model")))
-    model = asked.model or model_in_url(url)
+    # by gRPC there is no URL to name it: the message does, as a path
+    model = asked.model or model_in_url(url) or (string(request.get("model")) or "").rpartition("models/")[2] or None
     kind = endpoint.kind
     if api == "gemini.interactions" and request.get("agent") and not request.get("model"):
         kind = "agent_run"
@@ -117,9 +138,19 @@ def _read(
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
     content_type = headers.get("content-type", "").lower()
-    payload = Payload(decoded.data, "event-stream" in content_type or looks_like_sse(decoded.data), content_type)
+    # Ollama streams lines too, and tells by its last one whether it did.
+    in_lines = "ndjson" in content_type and not api.startswith("ollama.")
+    payload = Payload(decoded.data, in_lines or _is_streamed(decoded.data, content_type), content_type, headers)
+    if is_too_long(decoded.data) and payload.streamed:
+        reading.note("too_large")
     outcome = _read_outcome(codec, payload, reading, status, headers)
     kind = reading.kind or kind
+    usage_source = outcome.usage_source
+    if request and not asked.has_server_state and _wants_estimate(kind, outcome, reading):
+        guess = estimate_tokens(api, request, payload)
+        if guess is not None:
+            reading.input_tokens, reading.output_tokens = guess
+            usage_source = "estimated"
     reading.check_totals()
     return Attempt(
         api=api,
@@ -141,7 +172,7 @@ def _read(
         output_tokens=reading.output_tokens,
         reasoning_tokens=reading.reasoning_tokens,
         total_reported=reading.total_reported,
-        usage_source=outcome.usage_source,
+        usage_source=usage_source,
         tool_calls=tuple(reading.tool_calls),
         tool_results_in=asked.tool_results_in,
         server_tool_calls=reading.server_tool_calls,
@@ -154,6 +185,14 @@ def _read(
         site=_site(api, kind, model, asked),
         notes=tuple(dict.fromkeys((*asked.notes, *reading.notes))),
     )
+
+
+def _is_streamed(data: bytes, content_type: str) -> bool:
+    """Whether an answer came in events or frames: its bytes say so, or else its content type."""
+    if looks_like_sse(data) or looks_like_frames(data):
+        return True
+    # A document under the name of a stream is a document.
+    return ("event-stream" in content_type or "eventstream" in content_type) and load_json(data) is NOT_JSON
 
 
 def _read_outcome(
@@ -191,6 +230,12 @@ def _read_outcome(
     if not reading.ended:
         return _Outcome("incomplete", reading.usage_source)
     return _Outcome(reading.status or "ok", reading.usage_source)
+
+
+def _wants_estimate(kind: str, outcome: _Outcome, reading: Reading) -> bool:
+    """Whether a model generated something, and nothing at all is known of what it cost."""
+    is_known = reading.total_reported is not None or outcome.usage_source != "missing"
+    return kind in ("generate", "compact") and outcome.status in ("ok", "incomplete") and reading.began and not is_known
 
 
 def _site(api: str, kind: str, model: str | None, asked: Asked) -> CallSite | None:

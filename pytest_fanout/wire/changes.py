@@ -5,33 +5,61 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pytest_fanout.wire import anthropic_messages, openai_chat, openai_responses
+from pytest_fanout.wire import (
+    anthropic_messages,
+    bedrock_converse,
+    bedrock_invoke,
+    cohere_chat,
+    decisions,
+    openai_chat,
+    openai_responses,
+)
 from pytest_fanout.wire.bodies import load_json
-from pytest_fanout.wire.endpoints import classify
-from pytest_fanout.wire.shapes import items, obj, objects, string, texts
+from pytest_fanout.wire.endpoints import classify, model_in_url
+from pytest_fanout.wire.gemini_generate import system_text
+from pytest_fanout.wire.shapes import either, items, obj, objects, string, texts
 from pytest_fanout.wire.text import one_line
 
 MAX_LINES: Final = 8
 MAX_LENGTH: Final = 200
 _EXCERPT: Final = 70
-_READERS = {"openai.responses": openai_responses, "anthropic.messages": anthropic_messages}
-#: Keys that hold the conversation, by the API families that are known; the first one present is it.
-_CONVERSATIONS = ("messages", "input", "contents")
-_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
-_TOOLS = ("tools", "functions")
+_READERS = {
+    "openai.responses": openai_responses,
+    "openai.decisions": decisions,
+    "anthropic.messages": anthropic_messages,
+    "bedrock.converse": bedrock_converse,
+    "bedrock.invoke": bedrock_invoke,
+    "cohere.chat": cohere_chat,
+}
+#: Keys that hold the conversation, by the API families that are known.
+_CONVERSATIONS = ("messages", "input", "inputs", "contents", "prompt", "chat_history", "message")
+_SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction", "preamble")
+_TOOLS = ("tools", "functions", "toolConfig.tools")
+#: Keys of a tool that hold its name, or an object that does.
+_NAMED = frozenset({"name", "type", "function", "custom", "toolSpec", "systemTool"})
+_DECLARED = ("functionDeclarations", "function_declarations")
 
 
-def describe_changes(url: str, recorded: bytes, requested: bytes) -> tuple[str, ...]:
-    """At most eight lines of at most 200 characters saying what differs between two bodies for the same endpoint.
+def describe_changes(url: str, recorded: bytes, requested: bytes, recorded_url: str = "") -> tuple[str, ...]:
+    """At most eight lines of at most 200 characters saying what differs between two requests to one endpoint.
 
-    Empty when the bodies are equal. Text from the bodies is one line, with control characters escaped. Never raises.
+    Empty when they are equal. Text from the bodies is one line, with control characters escaped. Never raises.
+
+    Args:
+        url: of the request that is made now.
+        recorded_url: of the recorded one, where another model stands in it.
     """
-    if recorded == requested:
+    models = (model_in_url(recorded_url or url), model_in_url(url))
+    if recorded == requested and models[0] == models[1]:
         return ()
     try:
         old, new = load_json(recorded), load_json(requested)
         if isinstance(old, dict) and isinstance(new, dict):
+            if models[0] != models[1]:
+                old, new = ({**body, "model": model} for body, model in zip((old, new), models, strict=True))
             lines = _changes(classify("POST", url).api, old, new) or ["same JSON, written in another layout"]
+        elif recorded == requested:
+            lines = [f"model: {_short(models[0])} -> {_short(models[1])}"]
         else:
             lines = [_bytes_line(recorded, requested)]
     except (RecursionError, MemoryError):  # nested deeper than can be compared
@@ -43,21 +71,35 @@ def describe_changes(url: str, recorded: bytes, requested: bytes) -> tuple[str, 
 
 def _changes(api: str | None, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     lines: list[str] = []
+    old, new = _lifted(old), _lifted(new)
     if old.get("model") != new.get("model"):
         lines.append(f"model: {_short(old.get('model'))} -> {_short(new.get('model'))}")
     system_old, system_new = _system(api, old), _system(api, new)
     if system_old != system_new:
         lines.append("system prompt: " + _text_change(system_old, system_new))
-    for key in _CONVERSATIONS:
+    # A prompt of Responses is an object that names one kept at the provider: a setting, no conversation.
+    spoken = [key for key in _CONVERSATIONS if not isinstance(old.get(key) or new.get(key), dict)]
+    for key in spoken:
         if old.get(key) != new.get(key):
             lines += _conversation_changes(key, old.get(key), new.get(key), is_system_told=system_old != system_new)
     lines += _tool_changes(old, new)
-    told = {"model", *_CONVERSATIONS, *_SYSTEMS, *_TOOLS}
-    lines += [_setting_change(key, old, new) for key in sorted({*old, *new} - told) if _differs(key, old, new)]
+    told = {"model", *spoken, *_SYSTEMS, *_TOOLS}
+    for key in sorted({*old, *new} - told):
+        lines += _setting_changes(key, old, new)
     if not lines:
         # Differences that no line above covers, such as a cache mark on a system block.
         lines += [_setting_change(key, old, new) for key in sorted(told) if _differs(key, old, new)]
     return lines
+
+
+def _lifted(body: dict[str, Any]) -> dict[str, Any]:
+    """A body of Converse with its tools apart from the settings beside them; any other as it is."""
+    config = obj(body.get("toolConfig"))
+    if "tools" not in config:
+        return body
+    settings = {key: value for key, value in config.items() if key != "tools"}
+    rest = {key: value for key, value in body.items() if key != "toolConfig"}
+    return {**rest, "toolConfig.tools": config["tools"], **({"toolConfig": settings} if settings else {})}
 
 
 def _differs(key: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -70,8 +112,7 @@ def _system(api: str | None, body: dict[str, Any]) -> str:
         return reader.read_request(body).system or ""
     spoken = openai_chat.leading_system(objects(body.get("messages")))
     for key in _SYSTEMS:
-        value = body.get(key)
-        spoken = spoken or texts(obj(value).get("parts") if isinstance(value, dict) else value)
+        spoken = spoken or system_text(body.get(key))
     return spoken
 
 
@@ -98,7 +139,7 @@ def _conversation_changes(key: str, old: Any, new: Any, *, is_system_told: bool)
 
 
 def _is_system(message: Any) -> bool:
-    return obj(message).get("role") in ("system", "developer")
+    return obj(message).get("role") in ("system", "developer", "SYSTEM")
 
 
 def _role(message: Any) -> str:
@@ -109,8 +150,8 @@ def _role(message: Any) -> str:
 def _told(message: Any) -> str:
     """What a message says; its whole JSON where it says nothing in words."""
     body = obj(message)
-    said = texts(body.get("content")) or texts(body.get("parts")) or string(body.get("output")) or ""
-    return said or _compact(message)
+    said = texts(body.get("content")) or texts(body.get("parts"))
+    return said or string(body.get("output")) or string(body.get("message")) or _compact(message)
 
 
 def _tool_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -129,17 +170,34 @@ def _tool_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def _tools(body: dict[str, Any]) -> dict[str, Any]:
     """Name -> definition, in order; a tool without a name goes by its type."""
     found: dict[str, Any] = {}
-    for tool in (tool for key in _TOOLS for tool in items(body.get(key))):
-        parts = [
-            obj(tool),
-            obj(obj(tool).get("function")),
-            obj(obj(tool).get("custom")),
-            obj(obj(tool).get("toolSpec")),
-        ]
-        names = [string(part.get("name")) for part in parts] + [string(obj(tool).get("type"))]
-        name = next((name for name in names if name), "(unnamed)")
+    given = (tool for key in _TOOLS for tool in items(body.get(key)))
+    for name, tool in (named for one in given for named in _named(one)):
         found[name if name not in found else f"{name} #{len(found) + 1}"] = tool
     return found
+
+
+def _named(tool: Any) -> list[tuple[str, Any]]:
+    """A tool by its name; one of Gemini's may declare several functions, and switch on hosted tools by their keys."""
+    body = obj(tool)
+    declared = objects(either(body, "functionDeclarations"))
+    if declared or not _NAMED & body.keys():
+        named = [(string(one.get("name")) or "(unnamed)", one) for one in declared]
+        hosted = [(key, value) for key, value in body.items() if key not in _DECLARED]
+        return [*named, *hosted] or [("(unnamed)", tool)]
+    parts = [body, *(obj(body.get(key)) for key in ("function", "custom", "toolSpec", "systemTool"))]
+    names = [string(part.get("name")) for part in parts] + [string(body.get("type"))]
+    return [(next((name for name in names if name), "(unnamed)"), tool)]
+
+
+def _setting_changes(key: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What differs at one key; of two objects, what differs inside them."""
+    before, after = old.get(key), new.get(key)
+    if not _differs(key, old, new):
+        return []
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return [_setting_change(key, old, new)]
+    inside = [{f"{key}.{name}": value for name, value in side.items()} for side in (before, after)]
+    return [_setting_change(name, *inside) for name in sorted({*inside[0], *inside[1]}) if _differs(name, *inside)]
 
 
 def _setting_change(key: str, old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -14,15 +14,16 @@ from urllib.parse import unquote, urlsplit
 
 from pytest_fanout.records import Endpoint
 from pytest_fanout.wire.hosts import is_model_host
+from pytest_fanout.wire.rpcs import classify_rpc, is_known_other_rpc
 
 #: Of a longer path only the end is looked at, so that no URL costs time.
 _LOOK_AT: Final = 4096
 _OTHER: Final = Endpoint(None, "other")
 
 _TABLE: Final[tuple[tuple[str, str | None, str], ...]] = (
-    (r"/model/[^/]+/converse(-stream)?", "bedrock.converse", "generate"),
-    (r"/model/[^/]+/invoke(-with-response-stream)?", "bedrock.invoke", "generate"),
-    (r"/model/[^/]+/count-tokens", None, "count"),
+    (r"/model/(arn:[^/]+/)?[^/]+/converse(-stream)?", "bedrock.converse", "generate"),
+    (r"/model/(arn:[^/]+/)?[^/]+/invoke(-with-response-stream)?", "bedrock.invoke", "generate"),
+    (r"/model/(arn:[^/]+/)?[^/]+/count-tokens", None, "count"),
     (r"/async-invoke(/[^/]+)?|/guardrail(/[^/]+)*(/apply)?", None, "other"),
     (r"models/count-tokens:rawPredict", None, "count"),
     (r":(rawPredict|streamRawPredict)", "vertex.predict", "generate"),
@@ -47,10 +48,18 @@ _TABLE: Final[tuple[tuple[str, str | None, str], ...]] = (
     (r"/v1/conversations(/[^/]+(/restart)?)?", "mistral.conversations", "generate"),
     (r"/embeddings|/v[12]/embed|/api/embed(dings)?", "embeddings", "embed"),
     (r"/rerank", "rerank", "rerank"),
-    (r"/moderations|/classifications", "moderation", "moderate"),
+    (r"/moderations|/classifications|/v1/classify", "moderation", "moderate"),
     (r"/sessions/[^/]+(/threads/[^/]+)?/events", None, "agent_run"),
 )
 _RULES: Final = tuple((re.compile(f"(?:{path})\\Z"), Endpoint(api, kind)) for path, api, kind in _TABLE)
+
+#: Where a path names the model: Azure deployments; Bedrock, whose ARNs some clients send with the slash as it is;
+#: Vertex and Gemini.
+_MODEL: Final = re.compile(r"/deployments/([^/]+)/|/model/(arn:[^/]+/[^/]+|[^/]+)/|/(?:models|tunedModels)/([^/:]+):")
+#: How paths end that ask for a stream.
+_STREAMS: Final = (":streamGenerateContent", ":streamRawPredict", "/converse-stream", "/invoke-with-response-stream")
+#: Models behind Bedrock's Invoke that do not generate, by their names.
+_NO_GENERATION: Final = ((re.compile(r"\bembed(ding)?s?\b"), "embed"), (re.compile(r"\brerank\b"), "rerank"))
 
 #: Paths at model hosts that are known not to be chat: storage, settings, sign-in, telemetry, tokenizers, media. Short
 #: on purpose: a path that is missing here makes a run invalid, one too many would let model calls go uncounted.
@@ -58,20 +67,24 @@ _KNOWN_OTHER: Final = re.compile(
     r"(?:/(?:api|openai|compatibility|upload))*(?:/v\d[a-z0-9]*)?"
     r"(?:/(?:projects/[^/:]+/locations/[^/:]+/)?"
     r"(?:files|uploads|batches|vector_stores|containers|cachedContents|conversations|fine_tuning|responses|chat/completions"
-    r"|async-invoke|guardrail|fileSearchStores)(?:/[^:]*)?"
-    r"|/interactions/[^/:]+/cancel"
+    r"|async-invoke|guardrail(?:-checks)?|fileSearchStores)(?:/[^:]*)?"
+    r"|/interactions/[^/:]+/cancel|/knowledgebases/[^/]+/retrieve"
     r"|/agents|/images/(?:generations|edits|variations)|/audio/(?:speech|transcriptions|translations)|/videos"
     r"|/(?:oauth2?/)?token|/tokenize|/detokenize|/event_logging/batch|/(?:show|pull|push|create|copy))"
 )
 
 
 def classify(method: str, url: str) -> Endpoint:
-    """What a request asks for. Only POST can be a model call; a WebSocket to ``/responses`` is a channel of calls.
+    """What a request asks for. Only POST and gRPC can be a model call; a WebSocket to ``/responses`` is a channel of
+    calls.
 
-    ``method`` may be "WS" for a WebSocket upgrade; a ``ws:`` or ``wss:`` URL says the same. Never raises.
+    ``method`` may be "WS" for a WebSocket upgrade; a ``ws:`` or ``wss:`` URL says the same. "GRPC" stands for gRPC,
+    with a URL ``grpc://host:port/package.Service/Method``. Never raises.
     """
     scheme, host, path = _split(url)
     verb = method.upper()
+    if verb == "GRPC":
+        return classify_rpc(path)
     if verb == "WS" or scheme in ("ws", "wss"):
         return Endpoint("openai.responses", "channel") if path.endswith("/responses") else _OTHER
     return _by_rule(host, path) if verb == "POST" else _OTHER
@@ -83,24 +96,37 @@ def is_unclassified(method: str, url: str, model_hosts: Iterable[str] = ()) -> b
     ``model_hosts``: hosts of the user's own, as for ``is_model_host``.
     """
     scheme, host, path = _split(url)
-    is_socket = method.upper() == "WS" or scheme in ("ws", "wss")
-    if method.upper() != "POST" and not is_socket:
+    verb = method.upper()
+    is_socket = verb == "WS" or scheme in ("ws", "wss")
+    if classify(method, url).kind != "other" or not (is_socket or verb in ("POST", "GRPC")):
         return False
-    if classify(method, url).kind != "other" or (not is_socket and _KNOWN_OTHER.fullmatch(path)):
+    if is_known_other_rpc(path) if verb == "GRPC" else (not is_socket and _KNOWN_OTHER.fullmatch(path)):
         return False
     return is_model_host(_host_and_port(url) or host, model_hosts)
 
 
 def model_in_url(url: str) -> str | None:
     """The model that a path names (Azure deployments, Vertex, Gemini, Bedrock), decoded; None where it names none."""
-    _, _, path = _split(url)
-    found = re.search(r"/deployments/([^/]+)/|/model/([^/]+)/|/(?:models|tunedModels)/([^/:]+):", path)
-    return unquote(next(group for group in found.groups() if group)) if found else None
+    return _model_in(_split(url)[2])
+
+
+def without_model(path: str) -> str:
+    """A path with ``*`` for the model that it names: what two requests share that differ in the model alone."""
+    found = _MODEL.search(path)
+    if not found:
+        return path
+    start, end = found.span(found.lastindex or 0)
+    return f"{path[:start]}*{path[end:]}"
+
+
+def _model_in(path: str) -> str | None:
+    found = _MODEL.search(path)
+    return unquote(found.group(found.lastindex or 0)) if found else None
 
 
 def is_stream_url(url: str) -> bool:
-    """Whether the path itself asks for a stream (Gemini, Vertex)."""
-    return _split(url)[2].endswith((":streamGenerateContent", ":streamRawPredict"))
+    """Whether the path itself asks for a stream (Gemini, Vertex, Bedrock)."""
+    return _split(url)[2].endswith(_STREAMS)
 
 
 def host_of(url: str) -> str:
@@ -115,8 +141,12 @@ def _by_rule(host: str, path: str) -> Endpoint:
             continue
         if endpoint.api == "vertex.predict":
             return _by_publisher(path)
-        if endpoint.api == "bedrock.invoke" and "embed" in path.lower():
-            return Endpoint("bedrock.invoke", "embed")
+        if endpoint.api == "embeddings" and path.endswith(":predict") and "/endpoints/" in path:
+            return Endpoint("vertex.predict", "generate")  # a model of the user's own: it may well generate
+        if endpoint.api == "bedrock.invoke":
+            model = (_model_in(path) or "").lower()
+            kinds = (kind for name, kind in _NO_GENERATION if name.search(model))
+            return Endpoint(endpoint.api, next(kinds, endpoint.kind))
         if endpoint.api == "mistral.conversations" and not (host == "mistral.ai" or host.endswith(".mistral.ai")):
             return _OTHER  # elsewhere conversations are storage
         return endpoint

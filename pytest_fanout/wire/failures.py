@@ -32,13 +32,18 @@ def error_type(document: Any, headers: Mapping[str, str]) -> str | None:
         inner.get("type") if inner.get("type") != "error" else None,
         inner.get("status"),
         inner.get("reason"),
-        headers.get("x-amzn-errortype", "").split(":")[0],
+        _shape_name(headers.get("x-amzn-errortype")) or _shape_name(inner.get("__type")),
         str(code) if code is not None and not isinstance(code, (dict, list)) else None,
     )
     for name in named:
         if text := string(name):
             return text[:200]
     return "error" if error else None
+
+
+def _shape_name(given: Any) -> str | None:
+    """AWS names an error by a shape, with its namespace before a # or an address after a colon."""
+    return given.split(":")[0].rpartition("#")[2] if isinstance(given, str) else None
 
 
 def retry_after_s(headers: Mapping[str, str], document: Any = None) -> float | None:

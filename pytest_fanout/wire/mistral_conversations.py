@@ -54,7 +54,7 @@ def read_answer(payload: Payload, reading: Reading) -> None:
         # An event whose data was cut off says nothing, whatever its name; only a failure needs no data.
         kind = string(event.get("type")) or (name if event or name.endswith(".error") else "")
         if kind == "conversation.response.error" or event.get("error"):
-            reading.fail(error_type(event, {}))
+            reading.fail(error_type({"error": event.get("error") or {"code": event.get("code")}}, {}))
             reading.ended = True
         elif kind == "function.call.delta":
             key = ("call", string(event.get("tool_call_id")), index(event.get("output_index")))

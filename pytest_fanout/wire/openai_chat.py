@@ -116,6 +116,7 @@ def read_request(body: dict[str, Any]) -> Asked:
         system=leading_system(messages),
         tools=tuple(name for tool in tools if (name := string(tool))),
         tool_results_in=tuple(string(result) or "" for result in results),
+        has_server_state=bool(body.get("agent_id")),  # Mistral keeps an agent's instructions and tools
     )
 
 

@@ -58,6 +58,7 @@ def read_request(body: dict[str, Any]) -> Asked:
         tools=tuple(name for tool in objects(body.get("tools")) if (name := _tool_name(tool))),
         tool_results_in=tuple(string(result) or "" for result in results),
         parent_id=string(body.get("previous_response_id")),
+        has_server_state=any(body.get(key) for key in ("previous_response_id", "conversation", "prompt")),
     )
 
 

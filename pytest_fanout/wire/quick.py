@@ -65,7 +65,7 @@ def _calls(message: dict[str, Any]) -> int:
 
 
 def _chat_stream(body: bytes) -> Cost | None:
-    if body[:6] != b"data: " or not body.rstrip().endswith(b"data: [DONE]"):
+    if body[:6] != b"data: " or not body.rstrip().endswith(b"data: [DONE]") or body.count(b"[DONE]") != 1:
         return None
     # inside a JSON text these quotes are escaped, so what is found is a key
     if any(word in body for word in (b'"tool_calls"', b'"function_call"', b'"error"', b'"x_groq"')):
@@ -73,6 +73,8 @@ def _chat_stream(body: bytes) -> Cost | None:
     at = body.rfind(b'"usage"')
     begin, end = body.rfind(b"\n", 0, at) + 1, body.find(b"\n", at)
     # blank lines on both sides: the line is a whole event
+    if body.rfind(b'_details"', 0, begin) >= 0:  # an earlier snapshot of the usage holds what this one may leave out
+        return None
     if b'"finish_reason"' not in body or body[begin - 2 : begin] != b"\n\n" or body[end : end + 2] != b"\n\n":
         return None
     return _openai(json.loads(body[begin:end].removeprefix(b"data: "))["usage"], 0)
@@ -174,8 +176,40 @@ def _ollama(body: bytes) -> Cost | None:
     return Cost(sum(parts), tools)
 
 
-def _or_zero(value: Any) -> Any:
-    return 0 if value is None else value
+def _converse(body: bytes) -> Cost | None:
+    document = json.loads(body)
+    if not document["stopReason"]:
+        return None
+    usage = document["usage"]
+    parts = [
+        usage["inputTokens"],
+        _or_zero(usage.get("cacheReadInputTokens"), usage.get("cacheReadInputTokenCount")),
+        _or_zero(usage.get("cacheWriteInputTokens"), usage.get("cacheWriteInputTokenCount")),
+        usage["outputTokens"],
+    ]
+    if any(type(part) is not int or not 0 <= part < 1 << 40 for part in parts):
+        return None
+    content = document["output"]["message"]["content"]
+    tools = [block["toolUse"] for block in content if "toolUse" in block]
+    if any("type" in tool for tool in tools):
+        return None
+    return Cost(sum(parts), len(tools))
+
+
+def _cohere(body: bytes) -> Cost | None:
+    document = json.loads(body)
+    if document["finish_reason"] not in ("COMPLETE", "TOOL_CALL", "MAX_TOKENS") or "type" in document:
+        return None
+    tokens = document["usage"]["tokens"]
+    counts = [tokens["input_tokens"], tokens["output_tokens"]]
+    if any(type(count) not in (int, float) or not 0 <= count < 1 << 40 or count != int(count) for count in counts):
+        return None
+    return Cost(int(sum(counts)), _calls(document["message"]))
+
+
+def _or_zero(*values: Any) -> Any:
+    """The first that is given, or zero."""
+    return next((value for value in values if value is not None), 0)
 
 
 _READERS: dict[str, Callable[[bytes], Cost | None]] = {
@@ -184,4 +218,7 @@ _READERS: dict[str, Callable[[bytes], Cost | None]] = {
     "anthropic.messages": _messages,
     "gemini.generate": _generate,
     "ollama.chat": _ollama,
+    "bedrock.converse": _converse,
+    "bedrock.invoke": _messages,
+    "cohere.chat": _cohere,
 }

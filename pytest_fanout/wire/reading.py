@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_fanout.records import SideCall, ToolCall
 from pytest_fanout.wire.bodies import NOT_JSON, bounded_int, load_json
+from pytest_fanout.wire.eventstream import Frame, parse_frames
 from pytest_fanout.wire.shapes import MAX_COUNT
 from pytest_fanout.wire.sse import parse_sse, split_lines
 
-#: First characters of data that can be JSON of use; the rest, such as plain words, is not tried.
-_OPENERS = ("{", "[", '"')
+#: First and last characters of data that can be JSON of use. The rest, such as plain words or half an object, is not
+#: tried: each failure costs more than what it would read.
+_ENDS = {"{": "}", "[": "]", '"': '"'}
 #: What stands between two elements of an array; it also matches nothing at all.
 _GAP = re.compile(r"[ \t\r\n,]*")
 
@@ -43,6 +45,7 @@ class Payload:
     data: bytes
     streamed: bool
     content_type: str = ""  # of the response, lower case
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the response, names in lower case
 
     def document(self) -> Any:
         """The body as JSON, or NOT_JSON."""
@@ -51,11 +54,12 @@ class Payload:
     def events(self) -> Iterator[tuple[str, str, Any]]:
         """(name, data, data as JSON or NOT_JSON) of each event, in order."""
         for event in parse_sse(self.data):
-            yield event.name, event.data, load_json(event.data) if event.data[:9].lstrip()[:1] in _OPENERS else NOT_JSON
+            yield event.name, event.data, _load(event.data)
 
     def lines(self) -> Iterator[Any]:
         """Each line that is not blank, as JSON or NOT_JSON, in order: a stream of newline-delimited JSON."""
-        return (load_json(line) for line in split_lines(self.data) if line.strip())
+        lines = split_lines(self.data.removeprefix(b"\xef\xbb\xbf"))
+        return (_load(line.decode("utf-8", "replace")) for line in lines if line.strip())
 
     def elements(self) -> tuple[list[Any], bool]:
         """The elements of a body that is one JSON array, and whether it was whole: of a cut one those that came."""
@@ -70,6 +74,16 @@ class Payload:
             except (ValueError, RecursionError, MemoryError):
                 return found, text[at:].strip() == "]"
             found.append(element)
+
+    def frames(self) -> Iterator[Frame]:
+        """The frames of an AWS event stream, in order."""
+        return parse_frames(self.data)
+
+
+def _load(text: str) -> Any:
+    """The text as JSON, or NOT_JSON; blanks around it, as far as servers put them, do not matter."""
+    closer = _ENDS.get(text[:64].lstrip()[:1])
+    return load_json(text) if closer is not None and text[-64:].rstrip()[-1:] == closer else NOT_JSON
 
 
 @dataclass(slots=True)
@@ -113,6 +127,16 @@ class Reading:
             self.note("bad_usage")
             return None
         return value
+
+    def whole(self, fresh: Any, *parts: Any) -> int | None:
+        """A count and the parts that stand beside it together; None when it or a part that is given is unknown."""
+        whole = self.count(fresh)
+        for given in parts:
+            if given is None or whole is None:
+                continue
+            part = self.count(given)
+            whole = None if part is None else whole + part
+        return whole
 
     def count_server_tool(self, name: str) -> None:
         self.server_tool_calls[name] = self.server_tool_calls.get(name, 0) + 1

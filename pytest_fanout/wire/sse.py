@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 #: First bytes of the lines that an event stream may open with.
 _OPENINGS = (b"data:", b"data\n", b"event:", b"id:", b"retry:", b":")
+#: Lines that are looked at. A stream has about one event for each token, and two or three lines for each event.
+MAX_LINES: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,15 @@ def looks_like_sse(data: bytes) -> bool:
     return data[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_OPENINGS)
 
 
+def is_too_long(data: bytes) -> bool:
+    """Whether a body holds more lines than are looked at."""
+    if len(data) <= MAX_LINES:
+        return False
+    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n") > MAX_LINES
+
+
 def parse_sse(data: bytes) -> Iterator[SseEvent]:
-    """The events in order. Never raises.
+    """The events in order, as far as MAX_LINES reach. Never raises.
 
     Lines end with CR LF, LF or CR and nothing else: Unicode's other line ends may stand inside JSON. An event that
     the body ends in the middle of is given as far as it came, since its data may be whole and only the blank line
@@ -67,10 +78,8 @@ def _bare_event(lines: list[bytes]) -> SseEvent:
 
 
 def split_lines(data: bytes) -> Iterator[bytes]:
-    """The lines without their ends, which are CR LF, LF or CR."""
-    for line in io.BytesIO(data):
-        text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if b"\r" in text:
-            yield from text.split(b"\r")
-        else:
-            yield text
+    """The lines without their ends, which are CR LF, LF or CR; at most MAX_LINES."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    for line in islice(io.BytesIO(data), MAX_LINES):
+        yield line.removesuffix(b"\n")

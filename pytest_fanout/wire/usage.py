@@ -140,13 +140,7 @@ def read_conversation_usage(reading: Reading, usage: dict[str, Any]) -> None:
 
 def _sum_of(reading: Reading, usage: dict[str, Any], whole: str, *others: str) -> int | None:
     """Counts added up; None when the first, or one of the others that is given, is unknown."""
-    added = reading.count(usage.get(whole))
-    for key in others:
-        if usage.get(key) is None or added is None:
-            continue
-        part = reading.count(usage[key])
-        added = None if part is None else added + part
-    return added
+    return reading.whole(usage.get(whole), *(usage.get(key) for key in others))
 
 
 def _whole_input(reading: Reading, usage: dict[str, Any]) -> int | None:

@@ -34,9 +34,9 @@ def steps_of(name: str) -> list[dict[str, Any]]:
     return [step for job in load(name)["jobs"].values() for step in job["steps"]]
 
 
-def test_both_workflows_are_there() -> None:
-    """The project's tests and its gate, and nothing that no test looks at."""
-    assert [path.name for path in FILES] == ["ci.yml", "fanout.yml"]
+def test_the_workflows_are_there() -> None:
+    """The project's tests, its gate and the SDK matrix, and nothing that no test looks at."""
+    assert [path.name for path in FILES] == ["ci.yml", "fanout.yml", "sdk-matrix.yml"]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,9 @@ def test_the_linters_can_find_something(tmp_path: Path) -> None:
 def test_workflows_run_always_and_may_do_little(path: Path) -> None:
     """A15, A17: no filter can leave the check pending, no token can write, no secret is asked for."""
     workflow = load(path.name)
+    also = {"schedule", "workflow_dispatch"} if path.name == "sdk-matrix.yml" else set()
 
-    assert set(workflow["on"]) == {"pull_request", "merge_group", "push"}
+    assert set(workflow["on"]) == {"pull_request", "merge_group", "push"} | also
     assert not workflow["on"]["pull_request"]
     assert not workflow["on"]["merge_group"]
     assert workflow["on"]["push"] == {"branches": ["main"]}
@@ -183,3 +184,18 @@ def test_ci_runs_the_command_of_the_readme_on_every_supported_python() -> None:
     assert job["strategy"]["matrix"]["python"] == supported
     assert command is not None
     assert job["steps"][-1]["run"] == command.group()
+
+
+def test_the_matrix_runs_whole_in_a_job_of_its_own() -> None:
+    """The job builds every environment and runs every cell; there, an SDK whose environment is missing is a failure."""
+    workflow = load("sdk-matrix.yml")
+    job = workflow["jobs"]["matrix"]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+
+    assert workflow["on"]["schedule"] == [{"cron": "17 4 * * 1"}]
+    assert job["env"] == {"FANOUT_MATRIX": "full", "FANOUT_MATRIX_ENVS": ".venv-matrix"}
+    assert commands[-2:] == [
+        '.venv-test/bin/python tests/sdk_matrix/build.py --into "$FANOUT_MATRIX_ENVS"',
+        ".venv-test/bin/pytest -n auto tests/sdk_matrix",
+    ]
+    assert all("if" not in step and "continue-on-error" not in step for step in [job, *job["steps"]])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter import Measured, Meter, Trace, measure_trial
@@ -83,6 +85,18 @@ def run_task(
         error = TaskStopped(str(scope.stopped())) if scope.overdue else raised
     trace = meter.close_task(scope)
     return Result(trace, measure_trial(trace.exchanges, trace.duration_ms), value, error)
+
+
+def raw_post(url: str, **headers: str) -> int:
+    """POST ``{}`` past every library that has a hook, on a socket; the status of the answer."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 80)) as raw:  # raw call
+        lines = [
+            f"{name}: {value}" for name, value in ({"host": parts.netloc, "content-length": "2"} | headers).items()
+        ]
+        raw.sendall("\r\n".join((f"POST {parts.path} HTTP/1.0", *lines, "", "{}")).encode())
+        with raw.makefile("rb") as answer:
+            return int(answer.read().split()[1])
 
 
 def chat(text: str = "hi", **more: Any) -> dict[str, Any]:

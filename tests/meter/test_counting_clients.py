@@ -12,7 +12,7 @@ import httpx
 import httpx2
 import openai
 import pytest
-from metering import chat, metering, run_task
+from metering import chat, metering, raw_post, run_task
 from model_server import ModelServer
 
 from pytest_fanout.records import Caps
@@ -115,8 +115,7 @@ def test_numbers_are_the_servers(agent: Agent, model: ModelServer) -> None:
 
 
 def test_three_calls_of_three_libraries(model: ModelServer) -> None:
-    """A6: three calls are three over httpx and httpx2; over a raw stdlib client they are zero and named."""
-    import urllib.request
+    """A6: three calls are three over httpx and httpx2; over a raw socket they are zero and named."""
 
     def with_library(library: Any) -> Callable[[], None]:
         def agent() -> None:
@@ -128,7 +127,7 @@ def test_three_calls_of_three_libraries(model: ModelServer) -> None:
 
     def raw() -> None:
         for _ in range(3):
-            urllib.request.urlopen(model.base_url + "/v1/chat/completions", data=b"{}").read()
+            raw_post(model.base_url + "/v1/chat/completions")
 
     with metering(hosts=[f"127.0.0.1:{model.port}"]) as meter:
         results = [run_task(meter, agent) for agent in (with_library(httpx), with_library(httpx2), raw)]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import httpx2
 import pytest
-from metering import Tape, chat, metering, run_task
+from metering import Tape, chat, metering, raw_post, run_task
 from model_server import ModelServer
 
 
@@ -97,11 +96,10 @@ def test_application_that_forwards_the_body(model: ModelServer) -> None:
 
 
 def test_bypass_below_a_hook(model: ModelServer) -> None:
-    """An application below a hooked client that calls a model by urllib is noticed all the same."""
+    """An application below a hooked client that calls a model by a socket is noticed all the same."""
 
     def raw() -> int:
-        with urllib.request.urlopen(model.base_url + "/v1/chat/completions", data=b"{}") as answer:
-            return int(answer.status)
+        return raw_post(model.base_url + "/v1/chat/completions")
 
     def agent() -> None:
         with httpx2.Client(transport=httpx2.WSGITransport(wsgi_app(raw))) as client:

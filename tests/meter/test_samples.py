@@ -10,6 +10,7 @@ import pytest
 
 from pytest_fanout.meter import Measured, measure_trial
 from pytest_fanout.records import Attempt, Endpoint, Exchange, HttpAnswer, HttpRequest
+from pytest_fanout.wire import estimate
 
 URL = "https://api.openai.com/v1/chat/completions"
 
@@ -141,6 +142,27 @@ def test_missing_usage_is_unknown_not_zero() -> None:
         None
     }
     assert (got.samples["fanout"], got.samples["model_ms"]) == (2, 20)
+
+
+def test_estimated_usage_is_summed_and_still_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate enters the sums, counts among the calls of unknown usage, and is told; its parts are not known."""
+    monkeypatch.setattr(estimate, "tokenizer", lambda: len)
+    silent = answer_body(1, 2)
+    silent["choices"][0]["message"]["content"] = "12345"
+    del silent["usage"]
+    got = measured(sent(0, 0, 10, answer_body(10, 5)), sent(1, 10, 20, silent, asks="123"))
+
+    assert got.unknown_usage == 1
+    assert [got.samples[name] for name in ("input_tokens", "output_tokens", "context_max")] == [13, 10, 10]
+    assert (got.samples["context_token_ms"], got.samples["reasoning_tokens"]) == (15 * 10 + 8 * 10, None)
+    assert [(problem.slug, problem.text, problem.verdict) for problem in got.problems] == [
+        (
+            "usage-estimated",
+            "model calls came without usage: their tokens are estimated from the text, and count as unknown usage\n"
+            "  mend: let the client ask for usage (stream_options.include_usage)",
+            "notice",
+        )
+    ]
 
 
 def test_rejected_calls_reached_no_model() -> None:

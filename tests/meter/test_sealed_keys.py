@@ -9,7 +9,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from metering import Tape, chat, metering, run_task
+from metering import Tape, chat, metering, raw_post, run_task
 from model_server import ModelServer
 
 from pytest_fanout.records import MeasureRules
@@ -99,13 +99,10 @@ def test_redirect_does_not_leak_the_key(model: ModelServer, monkeypatch: pytest.
 
 def test_bypass_of_the_seam_holds_a_dummy(model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes round the hooks sends a dummy, which a provider answers with 401."""
-    import urllib.request
-
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
 
     def agent() -> None:
-        headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
-        urllib.request.urlopen(urllib.request.Request(model.base_url + "/tool/x", headers=headers)).read()
+        raw_post(model.base_url + "/tool/x", authorization="Bearer " + os.environ["OPENAI_API_KEY"])
 
     with metering() as meter:
         run_task(meter, agent)

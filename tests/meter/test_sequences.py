@@ -222,6 +222,19 @@ def test_what_no_poll_tells_stays_unknown(polls: list[Any], expected: tuple[Any,
     assert (got.samples["fanout"], got.unknown_usage, got.unclassified) == (1, 1, 0)
 
 
+@pytest.mark.parametrize(
+    "answer", [b"", b"<html>", b'data: {"type": "response.created", "response": {"status": "x"}}\n\n']
+)
+def test_a_poll_that_broke_off_tells_nothing(answer: bytes) -> None:
+    """An empty, foreign or cut answer to a poll leaves the run pending."""
+    got = measured(
+        sent(0, 0, 10, RESPONSES, {"background": True}, {**RUN, "status": "queued"}),
+        sent(1, 20, 30, RESPONSES + "/resp_1", answer=answer, method="GET"),
+    )
+
+    assert told(got, "status", "usage_source", "ended_ms", "notes") == [("pending", "missing", 10, ())]
+
+
 def test_a_poll_tells_only_of_its_own_run() -> None:
     """Two interactions run in the background: each takes the usage of the poll with its id, in whatever order."""
     counts = {"total_input_tokens": 10, "total_output_tokens": 5, "total_tokens": 15}

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import textwrap
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+import raw_client
 from metering import Tape, chat, metering, run_task
 from model_server import ModelServer
 
@@ -24,15 +24,15 @@ from pytest_fanout.records import MeasureRules
 HERE = os.path.abspath(__file__)
 
 
-def line_of(text: str) -> int:
-    """Number of the one line of this file that ends with ``text`` as a comment."""
-    lines = Path(HERE).read_text(encoding="utf-8").splitlines()
+def line_of(text: str, file: str = HERE) -> int:
+    """Number of the one line of ``file`` that ends with ``text`` as a comment."""
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {text}"))
 
 
 def raw_call(url: str) -> int:
-    with urllib.request.urlopen(url + "/v1/chat/completions", data=b"{}") as answer:  # raw call
-        return int(answer.status)
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as connection:  # raw call
+        return raw_client.talk(connection, url)
 
 
 def hooked_call(url: str) -> None:
@@ -41,7 +41,7 @@ def hooked_call(url: str) -> None:
 
 
 def test_raw_client_beside_a_counted_one(model: ModelServer) -> None:
-    """A6: a peer that served a counted call is a model server; reaching it by urllib makes the task invalid."""
+    """A6: a peer that served a counted call is a model server; reaching it by a raw socket makes the task invalid."""
 
     def agent() -> None:
         hooked_call(model.base_url)
@@ -53,7 +53,8 @@ def test_raw_client_beside_a_counted_one(model: ModelServer) -> None:
     text = (
         f"{HERE}:{line_of('raw call')} connected to the model server 127.0.0.1:{model.port} outside every counting"
         " hook: its calls are not counted\n"
-        "  mend: call it through httpx or httpx2; no other client is counted yet"
+        "  mend: call models through a client that is counted: httpx, httpx2, aiohttp, urllib3 (requests, botocore),"
+        " urllib.request, http.client, websockets, gRPC; docs/coverage.md tells of others"
     )
     assert (result.fanout, len(model.generated)) == (1, 2)
     assert [(p.slug, p.text, p.verdict) for p in result.trace.problems] == [("unhooked-model-traffic", text, "invalid")]
@@ -294,14 +295,15 @@ def test_forked_child_cannot_go_round_the_hooks(model: ModelServer) -> None:
     """A forked child that connects to a known model server past the hooks is refused, and its task is invalid."""
     done = run_child(
         """
-        import os, sys, urllib.request
+        import os, sys
+        import raw_client
         from metering import metering, run_task
         url = sys.argv[1]
         def agent():
             child = os.fork()
             if child == 0:
                 try:
-                    urllib.request.urlopen(url + "/v1/chat/completions", data=b"{}")
+                    raw_client.call(url)
                 except OSError:
                     os._exit(4)
                 os._exit(0)

@@ -47,9 +47,15 @@ def by_exit_handler():
 
 def past_the_hooks():
     import atexit
-    import urllib.request
+    import socket
+    import urllib.parse
 
-    atexit.register(lambda: urllib.request.urlopen(os.environ["OPENAI_BASE_URL"] + "/chat/completions", data=b"{}"))
+    def ask():
+        peer = urllib.parse.urlsplit(os.environ["OPENAI_BASE_URL"])
+        with socket.create_connection((peer.hostname, peer.port)) as raw:
+            raw.sendall(b"POST /v1/chat/completions HTTP/1.0\\r\\ncontent-length: 2\\r\\n\\r\\n{}")
+
+    atexit.register(ask)
 """
 
 

@@ -180,9 +180,10 @@ def test_invalid_with_traffic_past_the_hooks(gated: Project, model: ModelServer)
     gated.edit(
         "shop.py",
         "        return said\n",
-        "        import urllib.request\n"
+        "        import socket, urllib.parse\n"
+        "        peer = urllib.parse.urlsplit(os.environ['OPENAI_BASE_URL'])\n"
         "        try:\n"
-        "            urllib.request.urlopen(os.environ['OPENAI_BASE_URL'] + '/models').read()\n"
+        "            socket.create_connection((peer.hostname, peer.port)).close()\n"
         "        except OSError:\n"
         "            pass\n"
         "        return said\n",

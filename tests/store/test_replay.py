@@ -99,6 +99,29 @@ def test_a_tool_request_that_differs_is_named_as_a_tools(stored: RecordingStore)
     assert (note.role, note.changes) == ("tool", ("query: 'q=red' -> 'q=blue'",))
 
 
+def test_counts_in_headers_are_part_of_the_recording(stored: RecordingStore) -> None:
+    """Of some models behind Bedrock only the headers of an answer tell the tokens: they are replayed with it."""
+    url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/claude-x/invoke"
+    counts = (("x-amzn-bedrock-input-token-count", "40"), ("x-amzn-bedrock-output-token-count", "9"))
+    answer = HttpAnswer(200, (*JSON_HEADERS, *counts, ("x-amzn-trace-id", "t")), (b'{"completion":"a"}',), (5,), 6)
+    request = HttpRequest("POST", url, JSON_HEADERS, b'{"prompt":"a"}')
+    source = ReplaySource(stored.save(recording((exchange(request, answer),))))
+
+    replayed = source.answer(request, "model")
+
+    assert replayed is not None
+    assert replayed.answer.headers == (*JSON_HEADERS, *counts)
+
+
+def test_an_escaped_colon_is_a_colon(stored: RecordingStore) -> None:
+    """Clients differ in whether they escape the colon of Bedrock's model names; it is the same request."""
+    url = "https://bedrock-runtime.us-east-1.amazonaws.com/model/{}/converse"
+    request = HttpRequest("POST", url.format("claude-x%3A0"), JSON_HEADERS, b"{}")
+    source = ReplaySource(stored.save(recording((exchange(request, chat_answer("a"), 0),))))
+
+    assert source.answer(dataclasses.replace(request, url=url.format("claude-x:0")), "model") is not None
+
+
 def test_an_endpoint_that_was_never_asked_is_named(stored: RecordingStore) -> None:
     """There is nothing to compare it with."""
     source = ReplaySource(stored.save(recording(chat("a"))))
@@ -107,6 +130,30 @@ def test_an_endpoint_that_was_never_asked_is_named(stored: RecordingStore) -> No
     note = source.note()
     assert note is not None
     assert note.changes == ("DELETE /cart/1 is not on the recording",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes"),
+    [
+        ("models/gemini-y:generateContent", ("model: gemini-x -> gemini-y",)),
+        (
+            "models/gemini-y:streamGenerateContent",
+            ("POST /v1/models/gemini-y:streamGenerateContent is not on the recording",),
+        ),
+    ],
+)
+def test_another_model_in_the_url_is_named_as_that(
+    stored: RecordingStore, asked: str, changes: tuple[str, ...]
+) -> None:
+    """Gemini, Vertex, Bedrock and Azure name the model in the path: another one is the change, not another endpoint."""
+    base = "https://generativelanguage.googleapis.com/v1/"
+    request = dataclasses.replace(chat_request("a"), url=base + "models/gemini-x:generateContent")
+    source = ReplaySource(stored.save(recording((exchange(request, chat_answer("a")),))))
+
+    assert source.answer(dataclasses.replace(request, url=base + asked), "model") is None
+    note = source.note()
+    assert note is not None
+    assert note.changes == changes
 
 
 def test_without_a_recording_everything_is_a_miss() -> None:

@@ -390,10 +390,7 @@ def test_the_label_is_one_safe_line(system: str, label: str) -> None:
     ("url", "kind"),
     [
         ("https://aiplatform.googleapis.com/v1/projects/p/publishers/other/models/m:rawPredict", "generate"),
-        ("https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse", "generate"),
-        ("https://api.cohere.com/v2/chat", "generate"),
-        ("https://api.cohere.com/v2/rerank", "rerank"),
-        ("https://api.openai.com/v1/moderations", "moderate"),
+        ("https://aiplatform.googleapis.com/v1/projects/p/locations/l/endpoints/1:predict", "generate"),
     ],
 )
 def test_an_api_without_a_codec_is_counted_and_says_so(url: str, kind: str) -> None:

@@ -14,6 +14,9 @@ from pytest_fanout.wire.changes import describe_changes
 CHAT = "https://api.openai.com/v1/chat/completions"
 RESPONSES = "https://api.openai.com/v1/responses"
 MESSAGES = "https://api.anthropic.com/v1/messages"
+GEMINI = "https://generativelanguage.googleapis.com/v1/models/m:generateContent"
+CONVERSE = "https://bedrock-runtime.us-east-1.amazonaws.com/model/{}/converse"
+COHERE = "https://api.cohere.com/v1/chat"
 SYSTEM = {"role": "system", "content": "You are a planner. Answer with at most three steps, as JSON."}
 USER = {"role": "user", "content": "Refund order 17"}
 
@@ -50,7 +53,14 @@ def test_a_changed_prompt_shows_the_words_that_changed() -> None:
         (
             {"systemInstruction": {"parts": [{"text": "Plan."}]}},
             {"systemInstruction": {"parts": [{"text": "Plan twice."}]}},
-            "https://generativelanguage.googleapis.com/v1/models/m:generateContent",
+            GEMINI,
+        ),
+        ({"system": [{"text": "Plan."}]}, {"system": [{"text": "Plan twice."}]}, CONVERSE.format("m")),
+        ({"preamble": "Plan."}, {"preamble": "Plan twice."}, COHERE),
+        (
+            {"anthropic_version": "b", "system": "Plan."},
+            {"anthropic_version": "b", "system": "Plan twice."},
+            CONVERSE.format("m").replace("converse", "invoke"),
         ),
     ],
 )
@@ -108,6 +118,93 @@ def test_tools_are_named() -> None:
     assert changes({"tools": [{"name": "a"}]}, {"tools": [{"name": "b"}]}, MESSAGES) == ("tools: added b; removed a",)
 
 
+def test_geminis_requests_are_told_in_its_own_words() -> None:
+    """Prompt, contents, declared functions, hosted tools, and each setting of its generationConfig."""
+    old = {
+        "systemInstruction": {"parts": [{"text": "Plan."}]},
+        "contents": [{"role": "user", "parts": [{"text": "one"}]}],
+        "tools": [{"functionDeclarations": [{"name": "find"}, {"name": "price", "description": "a"}]}],
+        "generationConfig": {"temperature": 0, "maxOutputTokens": 64},
+    }
+    new = {
+        "systemInstruction": {"parts": [{"text": "Plan twice."}]},
+        "contents": [
+            {"role": "user", "parts": [{"text": "one"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "find", "args": {}}}]},
+        ],
+        "tools": [
+            {"functionDeclarations": [{"name": "price", "description": "b"}, {"name": "buy"}]},
+            {"googleSearch": {}},
+        ],
+        "generationConfig": {"temperature": 0.7, "maxOutputTokens": 64, "thinkingConfig": {"thinkingBudget": 9}},
+        "cachedContent": "cachedContents/c1",
+    }
+
+    assert changes(old, new, GEMINI) == (
+        'system prompt: "Plan." -> "Plan twice."',
+        "contents: 1 -> 2",
+        'contents[1] (model) is new: "{"role":"model","parts":[{"functionCall":{"name":"find","args":{}}}]}"',
+        "tools: added buy, googleSearch; removed find; schema changed price",
+        'cachedContent: (not set) -> "cachedContents/c1"',
+        "generationConfig.temperature: 0 -> 0.7",
+        'generationConfig.thinkingConfig: (not set) -> {"thinkingBudget":9}',
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "old", "new", "lines"),
+    [
+        (
+            "http://localhost:11434/api/generate",
+            {"model": "a", "system": "Plan.", "prompt": "one", "options": {"num_predict": 9}},
+            {"model": "a", "system": "Plan.", "prompt": "two", "options": {"num_predict": 8, "seed": 1}},
+            ('prompt: "one" -> "two"', "options.num_predict: 9 -> 8", "options.seed: (not set) -> 1"),
+        ),
+        (
+            "https://generativelanguage.googleapis.com/v1beta/interactions",
+            {"model": "a", "system_instruction": "Plan.", "input": "one", "tools": [{"type": "function", "name": "f"}]},
+            {"model": "b", "system_instruction": "Go.", "input": "one", "tools": [{"type": "google_search"}]},
+            ("model: a -> b", 'system prompt: "Plan." -> "Go."', "tools: added google_search; removed f"),
+        ),
+        (
+            "https://api.mistral.ai/v1/conversations",
+            {"agent_id": "a", "instructions": "Plan.", "inputs": [{"role": "user", "content": "one"}]},
+            {"agent_id": "b", "instructions": "Plan.", "inputs": [{"role": "user", "content": "two"}]},
+            ('inputs[0] (user): "one" -> "two"', 'agent_id: "a" -> "b"'),
+        ),
+        (
+            "https://api.openai.com/v1/decisions",
+            {"input": [{"role": "system", "content": "Judge."}], "questions": [1]},
+            {"input": [{"role": "system", "content": "Score."}], "questions": [2]},
+            ('system prompt: "Judge." -> "Score."', "questions: [1] -> [2]"),
+        ),
+        (
+            RESPONSES,
+            {"prompt": {"id": "p", "version": "1"}, "input": "a", "reasoning": {"effort": "low"}},
+            {"prompt": {"id": "p", "version": "2"}, "input": "a", "reasoning": {"effort": "high"}},
+            (
+                'system prompt: "stored prompt p 1" -> "stored prompt p 2"',
+                'prompt.version: "1" -> "2"',
+                'reasoning.effort: "low" -> "high"',
+            ),
+        ),
+    ],
+)
+def test_each_api_is_told_in_its_own_words(url: str, old: Any, new: Any, lines: tuple[str, ...]) -> None:
+    """Whatever the keys are called, prompt, conversation, tools and settings are told apart."""
+    assert changes(old, new, url) == lines
+
+
+def test_a_model_in_the_url_is_told_first() -> None:
+    """Where the path names the model, the same body to another model is no equal request."""
+    other = GEMINI.replace("models/m:", "models/n:")
+
+    assert describe_changes(other, b"{}", b"{}", GEMINI) == ("model: m -> n",)
+    assert describe_changes(other, b'{"a": 1}', b'{"a": 2}', GEMINI) == ("model: m -> n", "a: 1 -> 2")
+    assert describe_changes(other, b"x", b"x", GEMINI) == ("model: m -> n",)
+    assert describe_changes(GEMINI, b"{}", b"{}", GEMINI) == ()
+
+
 def test_settings_are_told_one_by_one() -> None:
     """Model and each changed setting, old beside new; what was not set says so."""
     old = {"model": "gpt-x", "temperature": 0, "max_tokens": 64, "stop": None, "seed": 1}
@@ -120,6 +217,52 @@ def test_settings_are_told_one_by_one() -> None:
         "stream: (not set) -> true",
         "temperature: 0 -> 0.7",
     )
+
+
+def test_converse_keeps_settings_and_tools_in_objects_of_their_own() -> None:
+    """Each setting inside goes by its own name, and tools are named as everywhere."""
+    old = {
+        "messages": [{"role": "user", "content": [{"text": "Refund order 17"}]}],
+        "inferenceConfig": {"maxTokens": 100, "temperature": 0},
+        "toolConfig": {"tools": [{"toolSpec": {"name": "find"}}, {"cachePoint": {"type": "default"}}]},
+    }
+    new = {
+        "messages": [{"role": "user", "content": [{"text": "Refund order 18"}]}],
+        "inferenceConfig": {"maxTokens": 200, "temperature": 0},
+        "toolConfig": {
+            "tools": [{"toolSpec": {"name": "refund"}}, {"systemTool": {"name": "nova_grounding"}}],
+            "toolChoice": {"any": {}},
+        },
+    }
+
+    assert changes(old, new, CONVERSE.format("m")) == (
+        'messages[0] (user): "Refund order 17" -> "Refund order 18"',
+        "tools: added refund, nova_grounding; removed find, cachePoint",
+        "inferenceConfig.maxTokens: 100 -> 200",
+        'toolConfig: (not set) -> {"toolChoice":{"any":{}}}',
+    )
+
+
+def test_coheres_first_version_tells_a_history_and_a_message() -> None:
+    """The new message and the first of the history that differs are quoted."""
+    old = {"message": "Refund 17", "chat_history": [{"role": "USER", "message": "Hi"}]}
+    new = {"message": "Refund 18", "chat_history": [{"role": "USER", "message": "Hello"}]}
+
+    assert changes(old, new, COHERE) == (
+        'chat_history[0] (USER): "Hi" -> "Hello"',
+        'message: "Refund 17" -> "Refund 18"',
+    )
+
+
+def test_a_model_in_the_url_is_told_as_a_model() -> None:
+    """Bedrock, Vertex and Azure name the model in the path, percent-encoded; ARNs are shown as they are meant."""
+    profile = "arn%3Aaws%3Abedrock%3Aus-east-1%3A123456789012%3Ainference-profile%2Feu.claude-x"
+    urls = CONVERSE.format("anthropic.claude-x-v1%3A0"), CONVERSE.format(profile)
+
+    assert describe_changes(urls[1], b"{}", b"{}", urls[0]) == (
+        "model: anthropic.claude-x-v1:0 -> arn:aws:bedrock:us-east-1:123456789012:inference-profile/eu.claude-x",
+    )
+    assert describe_changes(urls[0], b"{}", b"{}", urls[0]) == ()
 
 
 def test_what_no_line_covers_is_still_told() -> None:
@@ -168,7 +311,7 @@ def test_text_of_bodies_cannot_steer_a_terminal() -> None:
     )
 
 
-@given(st.binary(), st.binary(), st.sampled_from([CHAT, RESPONSES, MESSAGES, "x"]))
+@given(st.binary(), st.binary(), st.sampled_from([CHAT, RESPONSES, MESSAGES, GEMINI, "x"]))
 def test_no_bytes_break_the_description(old: bytes, new: bytes, url: str) -> None:
     """Any two bodies that differ are described in safe, short lines."""
     check(describe_changes(url, old, new), old != new)
@@ -179,11 +322,16 @@ JSON_VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=5,
 )
-KEYS = st.sampled_from(["model", "messages", "input", "contents", "system", "instructions", "tools", "functions", "t"])
+CONVERSATIONS = ("messages", "input", "inputs", "contents", "prompt")
+KEYS = st.sampled_from(
+    [*CONVERSATIONS, "model", "system", "instructions", "systemInstruction", "tools", "functions", "toolConfig", "t"]
+)
 
 
 @given(
-    st.dictionaries(KEYS, JSON_VALUES), st.dictionaries(KEYS, JSON_VALUES), st.sampled_from([CHAT, RESPONSES, MESSAGES])
+    st.dictionaries(KEYS, JSON_VALUES),
+    st.dictionaries(KEYS, JSON_VALUES),
+    st.sampled_from([CHAT, RESPONSES, MESSAGES, GEMINI]),
 )
 def test_no_json_breaks_the_description(old: Any, new: Any, url: str) -> None:
     """Any two objects, whatever stands at the keys that are known."""

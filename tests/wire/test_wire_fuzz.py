@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from wire_examples import EXAMPLES, SSE, Example, render
 
 from pytest_fanout.records import Attempt
-from pytest_fanout.wire import read_call
+from pytest_fanout.wire import classify, estimate, read_call
 
 URLS = sorted({example.url for example in EXAMPLES.values()})
+OF_API: dict[str, list[Example]] = {}
+for one in (example for example in EXAMPLES.values() if example.form not in ("frames", "chunks")):
+    OF_API.setdefault(str(classify("POST", one.url).api), []).append(one)
+APIS = sorted(OF_API)
 EXAMPLE = st.sampled_from(sorted(EXAMPLES.values(), key=lambda example: example.id))
 SCALARS = st.one_of(
     st.none(),
@@ -23,9 +27,8 @@ SCALARS = st.one_of(
     st.integers(),
     st.floats(),
     st.text(max_size=8),
-    st.just([]),
-    st.just({}),
-    st.just([1, None]),
+    st.sampled_from([[], {}, [1, None], [[{}]], {"": {"": ""}}]),
+    st.sampled_from([2**53, 2**53 + 1, 10**400, 1e308, float("nan"), float("-inf"), "\ud800", "a\x00\u2028"]),
 )
 STATUS = st.one_of(st.none(), st.sampled_from([200, 200, 200, 201, 204, 307, 429, 500, 0, -1]))
 
@@ -65,16 +68,17 @@ def paths(node: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def mutated(document: Any, data: st.DataObject) -> Any:
-    """A document in which one value, or the whole, has become something else."""
-    path = data.draw(st.sampled_from(paths(document)))
-    value = data.draw(SCALARS)
-    if not path:
-        return value
+    """A document in which up to three values, or the whole, have become something else."""
     changed = copy.deepcopy(document)
-    parent = changed
-    for key in path[:-1]:
-        parent = parent[key]
-    parent[path[-1]] = value
+    for _ in range(data.draw(st.integers(1, 3))):
+        path = data.draw(st.sampled_from(paths(changed)))
+        value = copy.deepcopy(data.draw(SCALARS))
+        if not path:
+            return value
+        parent = changed
+        for key in path[:-1]:
+            parent = parent[key]
+        parent[path[-1]] = value
     return changed
 
 
@@ -104,10 +108,12 @@ REQUEST = {
 }
 
 
-@settings(max_examples=300)
-@given(EXAMPLE, st.data())
-def test_any_value_in_any_place(example: Example, data: st.DataObject) -> None:
-    """A real answer or request in which one value has another type or size gives an attempt."""
+@pytest.mark.parametrize("api", APIS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_value_in_any_place(api: str, data: st.DataObject) -> None:
+    """A real answer or request in which some values have another type or size gives an attempt, of each API."""
+    example = data.draw(st.sampled_from(OF_API[api]))
     request = json.dumps(mutated(REQUEST, data)).encode()
     lines = example.body.split(b"\n")
     at = data.draw(st.sampled_from([at for at, line in enumerate(lines) if line.startswith(STARTS)]))
@@ -116,6 +122,34 @@ def test_any_value_in_any_place(example: Example, data: st.DataObject) -> None:
     body = b"\n".join(lines)
 
     check(read_call("POST", example.url, request, 200, example.headers, body))
+
+
+@given(EXAMPLE, st.data())
+def test_any_order_of_a_stream(example: Example, data: st.DataObject) -> None:
+    """Lines that are missing, repeated or out of order give an attempt, whatever the headers say of them."""
+    lines = example.body.split(b"\n")
+    some = data.draw(st.lists(st.sampled_from(lines), max_size=2 * len(lines)))
+    headers = data.draw(st.sampled_from([{}, SSE, example.headers]))
+
+    check(read_call("POST", example.url, example.request, 200, headers, b"\n".join(some)))
+
+
+@given(EXAMPLE, st.data())
+def test_any_estimate(example: Example, data: st.DataObject) -> None:
+    """With a tokenizer at hand, noise in request and answer gives an attempt, and at most an estimate of both sides."""
+    request = json.dumps(mutated(REQUEST, data)).encode()
+    start = data.draw(st.integers(0, len(example.body)))
+    body = example.body[:start] + data.draw(st.binary(max_size=20)) + example.body[start:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimate, "tokenizer", lambda: len)
+        attempt = read_call("POST", example.url, request, 200, example.headers, body)
+
+    assert attempt is not None
+    if attempt.usage_source != "estimated":
+        return check(attempt)
+    assert attempt.input_tokens
+    assert attempt.output_tokens
+    return check(replace(attempt, usage_source="final"))
 
 
 COUNT = st.integers(0, 2000)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_wire_fuzz import EXAMPLE, SCALARS, mutated
-from wire_examples import EXAMPLES, JSON, LINES, Example, render
+from wire_examples import EXAMPLES, LINES, Example, render
 
 from pytest_fanout.wire import classify, read_call
 from pytest_fanout.wire.quick import Cost, quick_cost
@@ -40,6 +40,10 @@ def check_agreement(example: Example, body: bytes) -> bool:
         ("GE1", Cost(623, 0)),
         ("GE4", Cost(32, 0)),
         ("GE6", Cost(140, 0)),
+        ("BR1", Cost(1190, 1)),
+        ("BR7", Cost(0, 0)),
+        ("BI1", Cost(1190, 1)),
+        ("CO2", Cost(161, 2)),
     ],
 )
 def test_plain_answers_are_read_quickly(name: str, cost: Cost) -> None:
@@ -49,7 +53,11 @@ def test_plain_answers_are_read_quickly(name: str, cost: Cost) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["OC3", "OC4", "OC8", "OC11", "OC14", "OR1", "OR4", "GE2", "GE3", "GE5", "OL1", "OL2", "OL3"]
+    "name",
+    [
+        *("OC3", "OC4", "OC8", "OC11", "OC14", "OR1", "OR4", "GE2", "GE3", "GE5", "OL1", "OL2", "OL3"),
+        *("BR2", "BR5", "BI2", "BI5", "CO1", "CO3", "CO5"),
+    ],
 )
 def test_anything_else_is_left_to_the_full_reading(name: str) -> None:
     """Dialects, cut streams, hosted tools and failures are never guessed at."""
@@ -86,7 +94,7 @@ def test_both_readings_agree_on_noise(example: Example, data: st.DataObject) -> 
     check_agreement(example, example.body[:start] + data.draw(st.binary(max_size=20)) + example.body[end:])
 
 
-@given(st.sampled_from([e for e in EXAMPLES.values() if e.headers == JSON]), st.data())
+@given(st.sampled_from([e for e in EXAMPLES.values() if e.form == "document"]), st.data())
 def test_both_readings_agree_on_changed_values(example: Example, data: st.DataObject) -> None:
     """Also where one value has become something else."""
     check_agreement(example, json.dumps(mutated(json.loads(example.body), data)).encode())
@@ -114,3 +122,16 @@ def test_a_text_that_speaks_of_usage_is_no_usage() -> None:
 
     assert quick_cost("openai.chat", example.body) == Cost(13, 0)
     assert check_agreement(example, example.body)
+
+
+def test_what_fuzzing_found_in_the_quick_look() -> None:
+    """An end mark before the end, and a usage that was told in parts: both are left to the full reading."""
+    example = EXAMPLES["OC2"]
+    early = b"data: [DONE]\n\n" + example.body
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+    parts = [{**usage, "completion_tokens_details": {"reasoning_tokens": 30}}, usage]
+    chunks = [[{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": part}] for part in parts]
+
+    for body in (early, render([*chunks, ["[DONE]"]])):
+        assert quick_cost("openai.chat", body) is None
+        assert check_agreement(example, body) is False

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from aws_frames import CONTENT_TYPE, chunks, frames
 
 from pytest_fanout.records import Attempt, SideCall, ToolCall
 
@@ -32,7 +35,7 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Example:
-    """One exchange and what must be read from it."""
+    """One exchange and what must be read from it. ``form``: document, events, lines, frames or chunks."""
 
     id: str
     url: str
@@ -40,6 +43,7 @@ class Example:
     headers: dict[str, str]
     body: bytes
     expect: dict[str, Any]
+    form: str = "document"
 
 
 def render(events: list[list[Any]]) -> bytes:
@@ -52,19 +56,25 @@ def render(events: list[list[Any]]) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def render_answer(entry: dict[str, Any]) -> tuple[dict[str, str], bytes]:
-    """Headers and body: a stream of events, lines of JSON, or one document."""
-    if "events" in entry:
-        return SSE, render(entry["events"])
-    if "lines" in entry:
-        return LINES, b"".join(json.dumps(line).encode() + b"\n" for line in entry["lines"])
-    return JSON, json.dumps(entry["document"]).encode()
+def render_lines(documents: list[Any]) -> bytes:
+    """Lines of JSON, each a document of its own."""
+    return b"".join(json.dumps(document).encode() + b"\n" for document in documents)
+
+
+_FORMS: dict[str, tuple[dict[str, str], Callable[[Any], bytes]]] = {
+    "document": (JSON, lambda document: json.dumps(document).encode()),
+    "events": (SSE, render),
+    "lines": (LINES, render_lines),
+    "frames": (CONTENT_TYPE, frames),
+    "chunks": (CONTENT_TYPE, chunks),
+}
 
 
 def load_examples() -> dict[str, Example]:
     found = {}
     for entry in json.loads((Path(__file__).parent / "worked_examples.json").read_text(encoding="utf-8")):
-        headers, body = render_answer(entry)
+        form = next(form for form in _FORMS if form in entry)
+        headers, write = _FORMS[form]
         expect = DEFAULTS | entry["expect"]
         expect["tool_calls"] = tuple(ToolCall(**call) for call in expect["tool_calls"])
         expect["side_calls"] = tuple(SideCall(**call) for call in expect["side_calls"])
@@ -73,9 +83,10 @@ def load_examples() -> dict[str, Example]:
             entry["id"],
             entry["url"],
             json.dumps({"model": "asked-x", "messages": [], **entry["request"]}).encode(),
-            headers,
-            body,
+            headers | entry.get("headers", {}),
+            write(entry[form]),
             expect,
+            form,
         )
     return found
 
