@@ -1,4 +1,4 @@
-"""What fixtures call is set-up and no task's, whatever their scope and whoever runs them; tests keep their own calls."""
+"""What fixtures call is set-up and no task's, whatever their scope and whoever runs them; tests keep their calls."""
 
 from __future__ import annotations
 
