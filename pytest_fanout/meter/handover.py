@@ -13,7 +13,6 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
@@ -31,27 +30,33 @@ class _Owners:
     def __init__(self) -> None:
         # entered again by the same thread when the garbage collector, amid this, runs code that puts something
         self._lock = threading.RLock()
-        self._inside: dict[int, deque[Place | None]] = {}
+        self._inside: dict[int, Any] = {}  # an owner, or a deque of them for an item that is in there several times
         self._outside: dict[int, tuple[ref[Any], Place | None]] = {}  # taken, and not yet forgotten
 
     def put(self, item: Any, owner: Place | None) -> None:
+        key = id(item)
         with self._lock:
-            was = self._outside.pop(id(item), None)
+            was = self._outside.pop(key, None)
             if was is not None and was[0]() is item:
                 owner = was[1]
-            self._inside.setdefault(id(item), deque()).append(owner)
+            there = self._inside.get(key, _UNKNOWN)
+            if there is _UNKNOWN:
+                self._inside[key] = owner
+            elif type(there) is deque:
+                there.append(owner)
+            else:
+                self._inside[key] = deque((there, owner))
 
     def take(self, item: Any) -> Any:
         """The owner, None for nobody's; ``_UNKNOWN`` for an item that came in unseen."""
+        key = id(item)
         with self._lock:
-            key = id(item)
-            owners = self._inside.get(key)
-            if not owners:
-                return _UNKNOWN
-            owner = owners.popleft()
-            if not owners:
-                del self._inside[key]
-            with suppress(TypeError):  # texts, numbers and tuples cannot be watched
+            owner = self._inside.pop(key, _UNKNOWN)
+            if type(owner) is deque:
+                owners = owner
+                owner = owners.popleft()
+                self._inside[key] = owners if len(owners) > 1 else owners[0]
+            if owner is not _UNKNOWN and type(item).__weakrefoffset__:  # texts, numbers and tuples cannot be watched
                 self._outside[key] = ref(item, lambda dead: self._forget(key, dead)), owner
             return owner
 

@@ -50,6 +50,14 @@ EXPECT: dict[str, Any] = {
     "by-anthropic": "echo: question step 0",
     "leaves": {"equals": ""},
 }
+#: An agent in the process of pytest that gives its work to a command.
+STARTER = """\
+import json, subprocess, sys
+
+def answer(task):
+    given = json.dumps(task)
+    return subprocess.run([sys.executable, "text.py"], input=given, capture_output=True, text=True, check=True).stdout
+"""
 BUDGET = """\
 schema = 1
 [agents.sleeps.caps]
@@ -86,6 +94,9 @@ def test_how_commands_answer_fail_and_are_stopped(project: Project, model: Model
         )
         project.write(f"fixtures/{name}.jsonl", json.dumps(line | {"no_calls": name == "deaf"}) + "\n")
         tables += settings(name, f"fixtures/{name}.jsonl", entrypoint=[sys.executable, f"{name}.py"])
+    project.write("starter.py", STARTER)
+    project.write("fixtures/starts.jsonl", '{"id": "starts", "input": {"ask": "question", "items": 1}}\n')
+    tables += settings("starts", "fixtures/starts.jsonl", entrypoint="starter:answer", children="gateway")
     project.write("pyproject.toml", tables)
     project.write("baselines/budget.toml", BUDGET)
     result = project.pytest("--fanout-mode=live", "--fanout-trials=1")
@@ -93,6 +104,7 @@ def test_how_commands_answer_fail_and_are_stopped(project: Project, model: Model
 
     assert {name: (t["status"], t["passed"], t["samples"]["fanout"]) for name, t in found.items()} == {
         **dict.fromkeys(("text", "object", "number", "half", "by-openai", "by-anthropic", "leaves"), ("ok", True, 2)),
+        "starts": ("ok", True, 2),
         **dict.fromkeys(("exits", "killed", "latin"), ("failed", False, 2)),
         "deaf": ("ok", True, 0),
         "sleeps": ("timeout", False, 2),
@@ -107,7 +119,7 @@ def test_how_commands_answer_fail_and_are_stopped(project: Project, model: Model
     assert "wrote to stdout is no answer: it is not UTF-8: 'utf-8' codec can't decode byte 0xe9" in errors["latin"]
     assert errors["sleeps"].startswith("pytest-fanout: 'sleeps' of sleeps reached its cap wall_seconds = 2: ")
     assert errors["endless"].startswith("pytest-fanout: 'endless' of endless reached its cap fanout = 5: ")
-    assert len(model.generated) == 2 * 11 + 5 * 2
+    assert len(model.generated) == 2 * 12 + 5 * 2
     assert (result.report["totals"]["late"], result.report["totals"]["unattributed"]) == (0, 0)
     assert told(result, "child-process") == []
     for file in ("left.pid", "slept.pid"):

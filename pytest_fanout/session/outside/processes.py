@@ -105,15 +105,16 @@ class Process:
 
     def end(self, grace_s: float = _GRACE_S) -> int:
         """End the whole group: asked first, where there is a grace. Its exit code, negative for a signal."""
-        try:
-            if grace_s and not self.has_ended:
-                self._signal(signal.SIGTERM)
-                self._ended.wait(grace_s)
-            self._signal(signal.SIGKILL)
-        finally:
-            code = self._process.wait()
-            self._reaper.tell("-", self._process.pid)
-        return code
+        if self._process.returncode is None:  # afterwards its number may be that of others
+            try:
+                if grace_s and not self.has_ended:
+                    self._signal(signal.SIGTERM)
+                    self._ended.wait(grace_s)
+                self._signal(signal.SIGKILL)
+            finally:
+                self._process.wait()
+                self._reaper.tell("-", self._process.pid)
+        return self._process.returncode
 
     def output(self, most: int) -> bytes:
         """What it has written to stdout, cut after ``most`` bytes."""
