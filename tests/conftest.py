@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,16 @@ with suppress(ImportError):  # the gate loads this file too, where the tests' ow
     # How long an example takes says how busy the machine is, and nothing about the code.
     hypothesis.settings.register_profile("suite", deadline=None)
     hypothesis.settings.load_profile("suite")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Long runs, which are those under xdist, start hundreds of subprocesses."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        from warm import compile_package
+
+        with tempfile.TemporaryDirectory() as folder:
+            compile_package(Path(folder))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -45,7 +45,8 @@ evalset    = "fixtures/support.jsonl"
 """
 
 #: Plugins of the tests' environment that no project here needs: loading them costs five times what the gate does.
-FOREIGN_PLUGINS_OFF = "-p no:hypothesispytest -p no:respx -p no:anyio -p no:asyncio -p no:timeout"
+_FOREIGN_PLUGINS = ("hypothesispytest", "respx", "anyio", "asyncio", "timeout", "requests_mock")
+FOREIGN_PLUGINS_OFF = " ".join(f"-p no:{name}" for name in _FOREIGN_PLUGINS)
 
 
 @dataclass

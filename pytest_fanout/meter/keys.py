@@ -27,6 +27,7 @@ _ONLY_IN_PLACE: Final = frozenset(
     {
         "ANTHROPIC_AUTH_TOKEN",
         "ANTHROPIC_FOUNDRY_API_KEY",
+        "AWS_BEARER_TOKEN_BEDROCK",
         "AZURE_API_KEY",
         "AZURE_INFERENCE_CREDENTIAL",
         "AZURE_OPENAI_AD_TOKEN",
@@ -58,7 +59,7 @@ def token_of(text: str) -> str | None:
 
 
 class SealedKeys:
-    """The real keys by their dummies. AWS credentials sign requests and cannot be swapped: they stay as they are."""
+    """The real keys by their dummies. AWS access keys sign requests and cannot be swapped: they stay as they are."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         self._environ = environ
@@ -70,8 +71,6 @@ class SealedKeys:
         """Put dummies into the environment."""
         environ = self._environ
         for name, real in _to_seal(environ):
-            if name.startswith("AWS_"):
-                continue
             dummy = self._new_dummy(name, secrets.token_hex(8), real)
             self._before[name] = (dummy, environ.get(name))
         for name, (dummy, _) in self._before.items():
@@ -182,8 +181,7 @@ def _to_seal(environ: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
     """The variables that get a dummy, each with the key that stands there."""
     for name in hosts.KEY_VARIABLES:
         real = environ.get(name) or None
-        only_in_place = name in _ONLY_IN_PLACE or name.startswith("AWS_")
-        if real is not None or not (only_in_place or environ.get(_INSTEAD_OF.get(name, ""))):
+        if real is not None or not (name in _ONLY_IN_PLACE or environ.get(_INSTEAD_OF.get(name, ""))):
             yield name, real
 
 

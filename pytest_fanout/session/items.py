@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TRIAL_FIXTURE = "_fanout_trial"
 _ABSENT = object()
+_HERE = str(Path(__file__).resolve().parents[1])
 _TRIAL_SUFFIX = re.compile(r"(?:\[|-)t(\d+)\]$")
 
 
@@ -169,6 +170,12 @@ class EvalItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, TrialFailed):
             return f"{self.measured.label}: {excinfo.value}"
+        # Frames of the gate say nothing about the agent, and pytest parses the file of each frame that it shows.
+        agents = excinfo.traceback.filter(lambda entry: not str(entry.path).startswith(_HERE))
+        if agents:
+            excinfo.traceback = agents
+        if style is None and self.config.getoption("tbstyle") == "auto":
+            style = "short"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

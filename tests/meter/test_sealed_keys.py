@@ -53,6 +53,26 @@ def test_real_keys_arrive_and_are_not_kept(model: ModelServer, monkeypatch: pyte
     assert ("authorization", "Bearer fanout-sealed-OPENAI_API_KEY") in result.trace.exchanges[0].request.headers
 
 
+def test_a_bedrock_api_key_is_sealed(model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unlike the access keys of AWS it signs nothing, so that the agent needs only a dummy; there is none without it."""
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "bedrock-key-real")
+
+    def agent() -> str:
+        held = os.environ["AWS_BEARER_TOKEN_BEDROCK"]
+        httpx2.post(model.base_url + "/v1/chat/completions", json=chat(), headers={"authorization": f"Bearer {held}"})
+        return held
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+    monkeypatch.delenv("AWS_BEARER_TOKEN_BEDROCK")
+    with metering():
+        assert "AWS_BEARER_TOKEN_BEDROCK" not in os.environ
+
+    assert result.value.startswith("fanout-sealed-AWS_BEARER_TOKEN_BEDROCK-")
+    assert [key_in(dict(entry.headers)) for entry in model.generated] == ["bedrock-key-real"]
+    assert "bedrock-key-real" not in kept_text(result)
+
+
 def test_key_in_the_query(model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that travels in the URL is swapped there, and kept as a name that is the same in every run."""
     monkeypatch.setenv("GEMINI_API_KEY", "g+real/key")
@@ -151,10 +171,10 @@ def test_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """stop() restores what was set, removes what was not, and leaves alone what the agent has set since."""
     monkeypatch.setenv("OPENAI_API_KEY", "one")
     monkeypatch.setenv("MISTRAL_API_KEY", "two")
-    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "three")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "three")
     with metering():
         sealed = {name: os.environ.get(name, "") for name in ("OPENAI_API_KEY", "GROQ_API_KEY", "HF_TOKEN")}
-        aws = os.environ["AWS_BEARER_TOKEN_BEDROCK"]
+        aws = os.environ["AWS_ACCESS_KEY_ID"]
         os.environ["MISTRAL_API_KEY"] = "set by the agent"
 
     assert [value.partition("-")[0] for value in sealed.values()] == ["fanout", "fanout", ""]

@@ -168,6 +168,8 @@ def test_nothing_is_left_of_an_interrupted_run(way: str, project: Project, model
         env=project.environ,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        # a shell that runs these tests in the background has turned Ctrl-C off for all below it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
     try:
         until = time.monotonic() + 60
