@@ -21,7 +21,7 @@ _IMPORT_ALL = "import importlib, pkgutil, pytest_fanout\n" + (
 
 
 def compile_package(folder: Path) -> None:
-    """Leave byte code of every module beside its source, plain and as pytest rewrites it; ``folder`` is a scratch one."""
+    """Leave byte code of every module beside its source, plain and as pytest rewrites it. ``folder``: a scratch one."""
     for path in pytest_fanout.__path__:
         compileall.compile_dir(path, quiet=2)
     folder.joinpath("conftest.py").write_text(_IMPORT_ALL, encoding="utf-8")

@@ -54,7 +54,7 @@ def test_real_keys_arrive_and_are_not_kept(model: ModelServer, monkeypatch: pyte
 
 
 def test_a_bedrock_api_key_is_sealed(model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unlike the access keys of AWS it signs nothing, so that the agent needs only a dummy; there is none without it."""
+    """Unlike access keys of AWS it signs nothing, so the agent needs a dummy only; where none stood none is added."""
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "bedrock-key-real")
 
     def agent() -> str:
