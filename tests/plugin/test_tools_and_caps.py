@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from model_server import ModelServer
 from project import Project
 
@@ -116,6 +118,18 @@ def test_failures_that_the_anchor_holds_are_xfailed(project: Project) -> None:
 
     assert "15 xfailed" in result.out
     assert (result.verdict, result.exit) == ("pass", 0)
+
+
+def test_a_failure_shows_the_agents_own_frames(gated: Project) -> None:
+    """What fails against the anchor is shown where the agent raised it, without the frames of the gate above."""
+    gated.edit("shop.py", "        return said\n", "        raise RuntimeError('no answer today')\n")
+    gated.commit()
+    result = gated.pytest("-k", "task-1 and t1")
+
+    assert re.search(
+        r"^shop\.py:[0-9]+: in answer\n    raise RuntimeError\('no answer today'\)$", result.out, re.MULTILINE
+    )
+    assert "items.py" not in result.out
 
 
 def test_a_retried_call_is_one_call_and_two_attempts(project: Project, model: ModelServer) -> None:
