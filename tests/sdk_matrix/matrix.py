@@ -71,7 +71,7 @@ CELLS = (
     Cell("together", "together", "together", ("together",), "TOGETHER_API_KEY", "TOGETHER_BASE_URL"),
     Cell("ollama", "ollama", "ollama", ("ollama",), "OLLAMA_API_KEY", "OLLAMA_HOST", is_core=True),
     Cell("huggingface", "huggingface", "huggingface", ("huggingface-hub",), **_HUGGINGFACE),
-    Cell("bedrock-converse", "bedrock", "boto3", ("boto3",), **_AWS),
+    Cell("bedrock-converse", "bedrock", "boto3", ("boto3",), **_AWS, is_core=True),
     Cell("bedrock-invoke", "bedrock", "boto3", ("boto3",), **_AWS),
     Cell("litellm", "openai_chat", "litellm", ("litellm", "openai"), **_OPENAI, environ=_LITELLM),
     Cell("litellm-anthropic", "anthropic_messages", "litellm", ("litellm",), **_ANTHROPIC, environ=_LITELLM),
