@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_fanout.records import Attempt, ModelCall, TaskRun
     from pytest_fanout.session.api import aside, measure
+    from pytest_fanout.session.recorded import recorded
 
-__all__ = ["Attempt", "ModelCall", "TaskRun", "__version__", "aside", "measure"]
+__all__ = ["Attempt", "ModelCall", "TaskRun", "__version__", "aside", "measure", "recorded"]
 
 _HOMES = {
     "Attempt": "pytest_fanout.records",
@@ -19,6 +20,7 @@ _HOMES = {
     "TaskRun": "pytest_fanout.records",
     "aside": "pytest_fanout.session.api",
     "measure": "pytest_fanout.session.api",
+    "recorded": "pytest_fanout.session.recorded",
 }
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 AGENT = "agent"
 ANY = "*"  # as the method of an Outer: whatever is sent below it is part of it
+TOOL = "CALL"  # the same of a recorded function of the agent: only what goes to a model is not
 SETUP = "setup"
 #: Where a thread stands that waits for work, for another thread or for the network of an event loop.
 _WAITING = frozenset(

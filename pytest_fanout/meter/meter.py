@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
@@ -23,6 +24,7 @@ from pytest_fanout.meter.reader import Reader
 from pytest_fanout.meter.seam import Redact, Seam
 from pytest_fanout.meter.stopper import Stopper
 from pytest_fanout.meter.task import CapWarning, Source, TaskScope, Trace
+from pytest_fanout.meter.tool_call import ToolCall
 from pytest_fanout.meter.tripwire import Tripwire
 from pytest_fanout.records import Caps, Exchange, MeasureRules, Problem
 
@@ -297,6 +299,21 @@ class Meter:
     def aside(self, name: str) -> AbstractContextManager[None]:
         """Calls inside are booked in the bucket ``name``: recorded and capped, but not the agent's."""
         return self._ledger.aside(name)
+
+    def records_tools(self) -> bool:
+        """Whether results of the agent's functions are recorded or replayed: live, they simply run."""
+        return self._seam.mode != "live"
+
+    def begin_tool(self, name: str, arguments: dict[str, Any]) -> ToolCall | None:
+        """Book a call of a function whose results are recorded; None where it simply runs.
+
+        Args:
+            name: module and qualified name of the function.
+            arguments: by name, as JSON.
+        """
+        body = json.dumps(arguments, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        begun = self._seam.begin_tool(name, body)
+        return None if begun is None else ToolCall(*begun)
 
     @contextmanager
     def setup(self) -> Iterator[None]:

@@ -8,11 +8,12 @@ import mmap
 import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from urllib.parse import quote
 
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
-from pytest_fanout.meter.ledger import AGENT, ANY, SETUP, Ledger, Outer, Place, Sent, outer_request
+from pytest_fanout.meter.ledger import AGENT, ANY, SETUP, TOOL, Ledger, Outer, Place, Sent, outer_request
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
@@ -20,7 +21,7 @@ from pytest_fanout.wire import hosts
 
 Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
 #: Layers whose answers no recording gives back: in replay their requests are refused.
-UNREPLAYED = frozenset({"websockets", "grpc", "lm15"})
+UNREPLAYED = frozenset({"websockets", "grpc"})
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)
 _CACHE_SIZE = 1024
 FORKED_CALL = (
@@ -79,6 +80,8 @@ class Seam:
         above = outer_request()
         if above is not None and above.method == ANY:
             return None
+        if above is not None and above.method == TOOL and self._is_part_of_tool(above, method, target):
+            return None
         if above is not None and (above.counted or not target.counted):
             same = (above.method, above.body) == (method, body)
             if same and (body or above.path == target.path):
@@ -134,6 +137,40 @@ class Seam:
         elif scope.source is not None or self.mode == "replay":
             return self._from_source(scope, flight)
         return self._live(flight, target)
+
+    def begin_tool(self, name: str, arguments: bytes) -> tuple[Flight, Outer] | None:
+        """Book a call of one of the agent's functions whose results are recorded.
+
+        Args:
+            name: module and qualified name of the function.
+            arguments: what tells this call from others, as a JSON object.
+
+        Returns:
+            As ``begin``, and what to set as INSIDE while the function runs; None where it simply runs: in no task, in
+            another recorded function, or live.
+        """
+        above = outer_request()
+        place = self.ledger.place()
+        is_open = place is not None and not place.scope.closed
+        if self.mode == "live" or not is_open or self.ended is not None or self.forked:
+            return None
+        if above is not None and above.method == TOOL:
+            return None
+        headers = [(b"content-type", b"application/json")]
+        flight = self.begin("recorded", TOOL, f"call:///{quote(name)}", headers, arguments, place=place)
+        return None if flight is None else (flight, Outer(TOOL, name, b"", "", 0, False, []))
+
+    def _is_part_of_tool(self, above: Outer, method: str, target: Target) -> bool:
+        """Whether a request is one of what a recorded function does, which its result stands for."""
+        if target.role != "model":
+            return True
+        place = self.ledger.place()
+        text = f"{above.path} is recorded, but calls a model ({method} {target.name}), which a replay would leave out"
+        (self if place is None else place.scope).add_problem(
+            "model-call-in-recorded",
+            f"{text}\n  mend: call models outside of functions marked @pytest_fanout.recorded",
+        )
+        return False
 
     def meet(self, what: str, method: str, url: str) -> None:
         """A hook that books only what goes to models has seen its library speak to another server: that is listed."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from pytest_fanout.meter.keys import is_loopback
-from pytest_fanout.meter.ledger import Ledger, outer_request
+from pytest_fanout.meter.ledger import TOOL, Ledger, Outer, outer_request
 from pytest_fanout.meter.seam import FORKED_CALL, Seam
 from pytest_fanout.wire import hosts
 
@@ -154,7 +154,7 @@ class Tripwire:
     def _looked_up(self, args: tuple[Any, ...]) -> None:
         host, port = args[0], args[1]
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
-        outer = outer_request()
+        outer, _ = _above()
         if not isinstance(name, str) or is_loopback(name) or (outer is not None and outer.host == name.lower()):
             return
         number = {"https": 443, "http": 80}.get(port, 0) if isinstance(port, str) else port or 0
@@ -165,7 +165,7 @@ class Tripwire:
             self._names[number] = (f"the proxy {peer.name}", _caller())
 
     def _connect(self, peer: Peer) -> None:
-        outer = outer_request()
+        outer, in_tool = _above()
         if outer is not None and peer.port < 0:
             if outer.counted:
                 self._paths.add(peer.host)
@@ -189,13 +189,14 @@ class Tripwire:
         elif _is_proxy(peer):
             self._bypass(f"the proxy {peer.name}", peer.name)
         elif peer.port != _NAME_SERVICE and not peer.host.startswith(_QUIET) and "/pymp-" not in peer.host:
-            self._meet(peer)
+            self._meet(peer, is_told=not in_tool)
 
-    def _meet(self, peer: Peer) -> None:
+    def _meet(self, peer: Peer, *, is_told: bool) -> None:
         place = self._ledger.place()
         caller = _caller()
         self._met.setdefault(peer, (caller, place.scope if place is not None else None))
-        self._notice("unhooked-peer", peer, f"{caller} connected to {peer.name} outside every counting hook")
+        if is_told:
+            self._notice("unhooked-peer", peer, f"{caller} connected to {peer.name} outside every counting hook")
 
     def _bypass(self, what: str, name: str) -> None:
         replay = self._is_replay()
@@ -310,6 +311,13 @@ def _peer(sock: Any, address: Any) -> Peer | None:
     elif sock.family == _UNIX and isinstance(address, str | bytes) and address:
         return Peer(os.fsdecode(address), -1)
     return None
+
+
+def _above() -> tuple[Outer | None, bool]:
+    """The request that this code runs below, and whether it runs in a recorded function, which is none."""
+    outer = outer_request()
+    in_tool = outer is not None and outer.method == TOOL
+    return (None if in_tool else outer), in_tool
 
 
 def _is_watched() -> bool:

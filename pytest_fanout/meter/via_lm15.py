@@ -1,13 +1,15 @@
 """The hook of lm15, the client on raw sockets that dspy brings along: ``stream`` of its two transports.
 
 It goes by module name, for the copy inside dspy as for the package itself; both are the same code. Requests pass here
-below the retries of its callers, each once. Its answers are not replayed yet.
+below the retries of its callers, each once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -70,7 +72,11 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         outer, flight = begun
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
-            return module.TransportResponse(**_head(playback), chunks=_played(playback), release=lambda _: None)
+            if playback.status is None:
+                raise _error(module, playback.read_to_end())
+            return module.TransportResponse(
+                **_head(playback), chunks=_played(module, playback), release=lambda _: playback.close()
+            )
         token = INSIDE.set(outer)
         try:
             response = original(transport, _outgoing(flight, request))
@@ -107,10 +113,22 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
 
-            async def nothing(_: bool) -> None:
-                pass
+            async def close(_: bool) -> None:
+                playback.close()
 
-            return module.AsyncTransportResponse(**_head(playback), chunks=_async_played(playback), release=nothing)
+            # Let the siblings of this call run, as a network would: parallel calls stay parallel in replay.
+            await asyncio.sleep(0)
+            if playback.status is None:
+                while playback.awaits_stop():
+                    await asyncio.sleep(0.001)
+                error = playback.read_to_end()
+                if error == "CancelledError":
+                    # The agent gave up waiting: give it the time to do so again.
+                    await asyncio.sleep(playback.ended_ms / 1000 + 1)
+                raise _error(module, error)
+            return module.AsyncTransportResponse(
+                **_head(playback), chunks=_async_played(module, playback), release=close
+            )
         token = INSIDE.set(outer)
         try:
             response = await original(transport, _outgoing(flight, request))
@@ -196,10 +214,23 @@ def _head(playback: Playback) -> dict[str, Any]:
     return {"status": playback.status, "reason": "", "headers": headers, "http_version": "HTTP/1.1"}
 
 
-def _played(playback: Playback) -> Iterator[bytes]:
+def _played(module: ModuleType, playback: Playback) -> Iterator[bytes]:
     yield from playback.chunks
+    error = playback.read_to_end()
+    if error is not None:
+        raise _error(module, error)
 
 
-async def _async_played(playback: Playback) -> AsyncIterator[bytes]:
-    for chunk in playback.chunks:
+async def _async_played(module: ModuleType, playback: Playback) -> AsyncIterator[bytes]:
+    for chunk in _played(module, playback):
         yield chunk
+
+
+def _error(module: ModuleType, name: str | None) -> Exception:
+    """The client's own error of this name."""
+    errors = sys.modules[module.__name__.rpartition(".")[0] + "._exceptions"]
+    kind = getattr(errors, name or "", None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.TransportError)):
+        kind = errors.ReadError
+    error: Exception = kind("recorded: the connection failed here")
+    return error

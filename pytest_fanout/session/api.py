@@ -22,6 +22,11 @@ def activate(meter: Meter | None) -> None:
     _active = meter
 
 
+def active() -> Meter | None:
+    """The meter that is on in this process, if any."""
+    return _active
+
+
 class TaskMeter:
     """Live counts of one task, by the same rules as its final samples."""
 

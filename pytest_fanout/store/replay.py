@@ -12,6 +12,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pytest_fanout.records import HttpRequest, Recording, Replayed, StaleNote
 from pytest_fanout.store import bodies
@@ -107,9 +108,10 @@ class ReplaySource:
             miss = self._miss
             if miss is None:
                 return None
-            return StaleNote(
-                miss.call, miss.role, self._changes(miss), len(self._exchanges), self._asked.total(), self.leftover
-            )
+            changes = self._changes(miss)
+            if miss.role == "tool" and self._has_recording:
+                changes = tuple(f"{_tool_name(miss.request)}: {change}" for change in changes)
+            return StaleNote(miss.call, miss.role, changes, len(self._exchanges), self._asked.total(), self.leftover)
 
     def _take(self, queue: deque[int] | None) -> int | None:
         """The first entry that the other index has not given out."""
@@ -160,7 +162,7 @@ class ReplaySource:
         method, path = endpoint = _endpoint(miss.request, miss.role)
         recorded = self._endpoints.count(endpoint)
         if recorded == 0 and miss.expected is None:
-            return (f"{method} {path} is not on the recording",)
+            return ("is not on the recording" if miss.role == "tool" else f"{method} {path} is not on the recording",)
         if miss.expected is None:
             made = max(recorded + 1, self._asked[endpoint])
             return (f"more calls than recorded: at least {made} of {method} {path}, {recorded} recorded",)
@@ -172,6 +174,11 @@ class ReplaySource:
         if queries[0] != queries[1]:
             lines.insert(0, f"query: {queries[0][:80]!r} -> {queries[1][:80]!r}")
         return tuple(lines) or ("the body differs",)
+
+
+def _tool_name(request: HttpRequest) -> str:
+    method, path = _endpoint(request, "tool")
+    return f"tool {unquote(path[1:])}" if method == "CALL" else f"tool {method} {path}"
 
 
 def _endpoint(request: HttpRequest, role: str) -> tuple[str, str]:

@@ -83,14 +83,43 @@ def test_calls(talk: Callable[..., Any], model: ModelServer) -> None:
 
 
 @FORMS
-def test_replay_refuses(talk: Callable[..., Any], model: ModelServer) -> None:
-    """In replay the client gets a 400 of ours, and nothing is opened."""
-    with metering("replay") as meter:
-        result = run_task(meter, lambda: talk(model.base_url, {}), source=Tape(()))
+def test_recordings_give_the_same(talk: Callable[..., Any]) -> None:
+    """Replayed, the agent reads the same bytes, the numbers are the same, and nothing is opened; more is not there."""
+    with ModelServer([{}, {"status": 503}, {}]) as model:
+        with metering("record") as meter:
+            recorded = run_task(meter, lambda: talk(model.base_url, STREAM, {}, {}))
+        asked = len(model.log)
+        with metering("replay") as meter:
+            tape = Tape(recorded.trace.exchanges)
+            replayed = run_task(meter, lambda: talk(model.base_url, STREAM, {}, {}, {"seed": 1}), source=tape)
 
-    ((status, body),) = result.value
-    assert (status, json.loads(body)["error"]["code"]) == (400, "stack-not-replayed")
-    assert (result.slugs, model.log, result.fanout) == (["stack-not-replayed"], [], 0)
+    assert (asked, len(model.log)) == (3, 3)
+    assert [status for status, _ in recorded.value] == [200, 503, 200]
+    assert replayed.value[:3] == recorded.value
+    assert json.loads(replayed.value[3][1])["error"]["code"] == "request-not-recorded"
+    numbers = [
+        {name: count for name, count in result.measured.samples.items() if name != "duration_ms"}
+        for result in (recorded, replayed)
+    ]
+    assert numbers[0] == numbers[1]
+    assert (replayed.measured.samples["attempts"], replayed.trace.misses) == (3, 1)
+
+
+@FORMS
+def test_a_broken_connection_breaks_again(talk: Callable[..., Any]) -> None:
+    """A stream that broke off raises the same error after the same bytes, and so does a server that was not there."""
+    with ModelServer([{"break_after": 2}]) as model:
+        url = model.base_url
+        with metering("record") as meter:
+            broken = run_task(meter, lambda: talk(url, STREAM))
+    with metering("record") as meter:
+        refused = run_task(meter, lambda: talk(url, STREAM))
+    with metering("replay") as meter:
+        again = [run_task(meter, lambda: talk(url, STREAM), source=Tape(r.trace.exchanges)) for r in (broken, refused)]
+
+    assert type(refused.error).__name__ == "ConnectError"
+    assert [type(r.error) for r in again] == [type(broken.error), type(refused.error)]
+    assert [(r.fanout, r.measured.samples["attempts"]) for r in again] == [(1, 1), (0, 1)]
 
 
 @FORMS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 
 from model_server import ModelServer
 from project import Project
@@ -55,6 +57,63 @@ def test_a_changed_tool_request_is_stale_and_named_as_a_tools(project: Project) 
     stale = [t["stale"] for t in result.agent["tasks"]]
     assert {(note["role"], note["call"]) for note in stale} == {("tool", 1)}
     assert "tool" in result.out
+
+
+SQL_AGENT = """\
+import os
+import sqlite3
+import httpx
+import pytest_fanout
+
+CUSTOMER = "ann"
+
+
+@pytest_fanout.recorded(ignore="connection")
+def orders(connection, customer):
+    return connection.execute("select count(*) from orders where customer = ?", (customer,)).fetchone()
+
+
+def answer(task):
+    connection = sqlite3.connect("shop.db")
+    try:
+        (count,) = orders(connection, CUSTOMER)
+    except sqlite3.OperationalError as error:
+        count = str(error)
+    finally:
+        connection.close()
+    with httpx.Client(verify=False) as client:
+        said = client.post(
+            os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+            json={"model": "m-x", "messages": [{"role": "user", "content": f"{task['ask']}: {count}"}]},
+            headers={"authorization": "Bearer none"},
+        )
+        return said.json()["choices"][0]["message"]["content"]
+"""
+
+
+def test_a_database_is_recorded_with_the_trial(project: Project, model: ModelServer) -> None:
+    """In replay neither model nor database is asked, so a changed table changes nothing; another query is a tool's."""
+    project.write("shop.py", SQL_AGENT)
+    with closing(sqlite3.connect(project.root / "shop.db")) as database:
+        database.execute("create table orders (customer text)")
+        database.execute("insert into orders values ('ann')")
+        database.commit()
+    recorded = project.pytest("--fanout-mode=record", "--fanout-trials=1")
+    (project.root / "shop.db").unlink()
+    model.restart()
+    replayed = project.pytest()
+    project.edit("shop.py", '"ann"', '"bob"')
+    changed = project.pytest()
+
+    assert recorded.report is not None
+    assert (recorded.report["totals"]["calls"], len(model.log)) == (3, 0)
+    assert {t: r["samples"] for t, r in trials(replayed).items()} == {
+        t: r["samples"] for t, r in trials(recorded).items()
+    }
+    assert {r["status"] for r in trials(replayed).values()} == {"ok"}
+    assert changed.verdict == "stale"
+    assert {(n["stale"]["role"], n["stale"]["call"]) for n in trials(changed).values()} == {("tool", 1)}
+    assert 'tool shop.orders: customer: "ann" -> "bob"' in changed.out
 
 
 def test_a_cap_stops_a_runaway_task(project: Project, model: ModelServer) -> None:

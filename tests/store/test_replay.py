@@ -96,7 +96,7 @@ def test_a_tool_request_that_differs_is_named_as_a_tools(stored: RecordingStore)
 
     note = source.note()
     assert note is not None
-    assert (note.role, note.changes) == ("tool", ("query: 'q=red' -> 'q=blue'",))
+    assert (note.role, note.changes) == ("tool", ("tool GET /search: query: 'q=red' -> 'q=blue'",))
 
 
 def test_counts_in_headers_are_part_of_the_recording(stored: RecordingStore) -> None:
@@ -129,7 +129,7 @@ def test_an_endpoint_that_was_never_asked_is_named(stored: RecordingStore) -> No
 
     note = source.note()
     assert note is not None
-    assert note.changes == ("DELETE /cart/1 is not on the recording",)
+    assert note.changes == ("tool DELETE /cart/1: is not on the recording",)
 
 
 @pytest.mark.parametrize(
