@@ -12,6 +12,7 @@ from pytest_fanout.meter import (
     via_http_client,
     via_httpx,
     via_lm15,
+    via_trio,
     via_urllib3,
     via_uvloop,
     via_vcr,
@@ -42,6 +43,7 @@ HOOKS: Final[tuple[Hook, ...]] = (
     via_vcr,
     via_grpc,
     via_lm15,
+    via_trio,
     via_uvloop,
     via_websockets,
 )
