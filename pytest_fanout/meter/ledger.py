@@ -132,13 +132,29 @@ def outer_request() -> Outer | None:
     return INSIDE.get() or _THREAD.inside
 
 
+_begin = _thread.start_new_thread  # as it is without us
+_OURS: set[int] = set()  # threads that belong to no task
+
+
+def own_thread(work: Callable[[], object]) -> None:
+    """Run ``work`` on a thread of our own: it belongs to no task, and nothing stops it or waits for it."""
+
+    def run() -> None:
+        _OURS.add(get_ident())
+        try:
+            work()
+        finally:
+            _OURS.discard(get_ident())
+
+    _begin(run, ())
+
+
 class Ledger:
     """The one running task of this process, and the carrying of ownership into threads and asyncio tasks."""
 
     def __init__(self) -> None:
         self.running: TaskScope | None = None
         self.elders: set[int] = set()
-        self.outsiders: set[int] = set()  # threads of our own, whose calls never belong to the running task
         self.setup_depth = 0
         self._main = get_ident()  # the thread that opens the tasks
         self._served: set[int] = set()  # elder threads that have worked for the running task without being handed it
@@ -161,7 +177,8 @@ class Ledger:
             return handed.place
         if place is not None:
             return place
-        return self._of_elder() if get_ident() in self.elders else None
+        ident = get_ident()
+        return self._of_elder() if ident in self.elders and ident not in _OURS else None
 
     def _of_elder(self) -> Place | None:
         """The owner of code without a mark on a thread that is older than the running task."""
@@ -189,7 +206,7 @@ class Ledger:
     def open(self, scope: TaskScope) -> None:
         """Make ``scope`` the running task; every thread that lives now is older than it."""
         self._forget_resting()
-        self.elders = set(sys._current_frames()) - self.outsiders
+        self.elders = set(sys._current_frames()) - _OURS
         self._main = get_ident()
         self._served.clear()
         self._served_tasks.clear()
@@ -215,7 +232,7 @@ class Ledger:
         self.running = None
         frames = sys._current_frames()
         # threads that neither Python's classes nor its functions have started are nobody's, but they are of this task
-        unmarked = frames.keys() - self.elders - self.outsiders - self._at_work.keys()
+        unmarked = frames.keys() - self.elders - _OURS - self._at_work.keys()
         for ident in self._served | unmarked:
             if ident in frames and not is_at_rest(frames[ident]):
                 self._left.setdefault(ident, scope)
