@@ -73,6 +73,7 @@ class Flight:
         "size",
         "started_ns",
         "status",
+        "thinned",
         "url",
     )
 
@@ -115,6 +116,7 @@ class Flight:
         self.chunk_ns: list[int] = []
         self.hold: int | None = None  # how many bytes of an answer to hold whole; None: all of it
         self.size = 0
+        self.thinned = False
         self.outcome: str | None = None
         self.error: str | None = None
         self.seq = scope.number() if scope is not None else 0
@@ -147,6 +149,7 @@ class Flight:
             return
         kept, rest = thin(api, b"".join(self.chunks))
         self.chunks, self.chunk_ns = [kept, rest], [self.chunk_ns[0], self.chunk_ns[-1]]
+        self.thinned = self.thinned or len(kept) + len(rest) < self.size
         self.size = len(kept) + len(rest)
         self.hold = max(_HOLD, 2 * self.size)  # so that the work stays in proportion to the stream
 
@@ -276,6 +279,7 @@ class Flight:
             ended_ms=max(0, (ended - t0) // 1_000_000 - begin),
             outcome=outcome,
             error=self.error,
+            thinned=self.thinned,
         )
 
 
