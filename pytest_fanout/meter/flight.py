@@ -22,6 +22,15 @@ RawHeaders = list[tuple[bytes, bytes]]
 _HOLD = 1 << 16
 #: The error of a call that was under way when its task was stopped: it was sent, and nobody heard its answer.
 CUT = "TaskStopped"
+#: How errors are called that say that the agent did not wait: cancelled, or its time for reading was over.
+_GIVEN_UP = (
+    "CancelledError",
+    "Cancelled",
+    "ReadTimeout",
+    "ReadTimeoutError",
+    "SocketTimeoutError",
+    "ServerTimeoutError",
+)
 #: What a look at the cost needs of the headers: how to decode the body, and Bedrock's counts.
 _TELLING = (b"content-type", b"content-encoding", b"x-amzn-bedrock-")
 
@@ -176,6 +185,14 @@ class Flight:
         """Whether the end of its task came before any answer to it."""
         answer = self.replayed.answer if self.replayed is not None else self
         return self.role == "model" and answer.status is None and answer.error == CUT
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether it was sent, and the agent did not wait for an answer."""
+        answer = self.replayed.answer if self.replayed is not None else self
+        if self.role != "model" or not self.counted or answer.status is not None:
+            return False
+        return answer.outcome == "closed_early" or (answer.error or "").endswith(_GIVEN_UP)
 
     def refuse(self, why: str) -> None:
         """Nothing was sent."""
