@@ -22,6 +22,15 @@ RawHeaders = list[tuple[bytes, bytes]]
 _HOLD = 1 << 16
 #: The error of a call that was under way when its task was stopped: it was sent, and nobody heard its answer.
 CUT = "TaskStopped"
+#: How errors are called that say that the agent did not wait: cancelled, or its time for reading was over.
+_GIVEN_UP = (
+    "CancelledError",
+    "Cancelled",
+    "ReadTimeout",
+    "ReadTimeoutError",
+    "SocketTimeoutError",
+    "ServerTimeoutError",
+)
 #: What a look at the cost needs of the headers: how to decode the body, and Bedrock's counts.
 _TELLING = (b"content-type", b"content-encoding", b"x-amzn-bedrock-")
 
@@ -73,6 +82,7 @@ class Flight:
         "size",
         "started_ns",
         "status",
+        "thinned",
         "url",
     )
 
@@ -115,6 +125,7 @@ class Flight:
         self.chunk_ns: list[int] = []
         self.hold: int | None = None  # how many bytes of an answer to hold whole; None: all of it
         self.size = 0
+        self.thinned = False
         self.outcome: str | None = None
         self.error: str | None = None
         self.seq = scope.number() if scope is not None else 0
@@ -147,6 +158,7 @@ class Flight:
             return
         kept, rest = thin(api, b"".join(self.chunks))
         self.chunks, self.chunk_ns = [kept, rest], [self.chunk_ns[0], self.chunk_ns[-1]]
+        self.thinned = self.thinned or len(kept) + len(rest) < self.size
         self.size = len(kept) + len(rest)
         self.hold = max(_HOLD, 2 * self.size)  # so that the work stays in proportion to the stream
 
@@ -173,6 +185,14 @@ class Flight:
         """Whether the end of its task came before any answer to it."""
         answer = self.replayed.answer if self.replayed is not None else self
         return self.role == "model" and answer.status is None and answer.error == CUT
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether it was sent, and the agent did not wait for an answer."""
+        answer = self.replayed.answer if self.replayed is not None else self
+        if self.role != "model" or not self.counted or answer.status is not None:
+            return False
+        return answer.outcome == "closed_early" or (answer.error or "").endswith(_GIVEN_UP)
 
     def refuse(self, why: str) -> None:
         """Nothing was sent."""
@@ -276,6 +296,7 @@ class Flight:
             ended_ms=max(0, (ended - t0) // 1_000_000 - begin),
             outcome=outcome,
             error=self.error,
+            thinned=self.thinned,
         )
 
 

@@ -13,6 +13,7 @@ from pytest_fanout.meter import (
     via_httpx,
     via_lm15,
     via_mcp,
+    via_trio,
     via_urllib3,
     via_uvloop,
     via_vcr,
@@ -44,6 +45,7 @@ HOOKS: Final[tuple[Hook, ...]] = (
     via_grpc,
     via_lm15,
     via_mcp,
+    via_trio,
     via_uvloop,
     via_websockets,
 )

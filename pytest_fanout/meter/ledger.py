@@ -3,8 +3,9 @@
 The plain flow of a task needs no mark: whatever runs on a thread that is older than the task belongs to the task that
 is running (one runs at a time in a process). Marks are put only where that is not enough:
 
-- threads and pool jobs that the task starts carry it in a thread-local (``Thread.start``, ``submit``,
-  ``ThreadPool.apply_async``), so that what outlives the task is found as late and never booked on the next one;
+- threads and pool jobs that the task starts carry it in a thread-local (``Thread.start``, ``start_new_thread``,
+  ``submit``, ``ThreadPool.apply_async``), so that what outlives the task is found as late and never booked on the next
+  one;
 - asyncio tasks and timers that the task starts carry it in a context variable, for the same reason. The outermost
   asyncio task carries none: test runners keep it, and its context, alive from one test to the next;
 - a worker that lives longer than the task gets an owner with each item that it takes from a queue (handover.py). Where
@@ -17,6 +18,7 @@ The agent's own context variables are left as they are: only ours travels.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import concurrent.futures.thread
 import multiprocessing.pool
@@ -31,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from threading import get_ident
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -47,10 +49,10 @@ ANY = "*"  # as the method of an Outer: whatever is sent below it is part of it
 TOOL = "CALL"  # the same of a recorded function of the agent: only what goes to a model is not
 SETUP = "setup"
 #: Where a thread stands that waits for work, for another thread or for the network of an event loop.
-_WAITING = frozenset(
+_WAITING = {
     module.__file__
     for module in (threading, queue, selectors, concurrent.futures.thread, multiprocessing.pool, handover)
-)
+}
 _ASKING = frozenset({"is_set", "is_alive", "locked", "empty", "qsize", "full"})  # what a thread at work may ask there
 #: And an asyncio task: for an item of a queue, or for an event or lock.
 _ASYNC_WAITING = frozenset((asyncio.queues.__file__, asyncio.locks.__file__))
@@ -131,13 +133,29 @@ def outer_request() -> Outer | None:
     return INSIDE.get() or _THREAD.inside
 
 
+_begin = _thread.start_new_thread  # as it is without us
+_OURS: set[int] = set()  # threads that belong to no task
+
+
+def own_thread(work: Callable[[], object]) -> None:
+    """Run ``work`` on a thread of our own: it belongs to no task, and nothing stops it or waits for it."""
+
+    def run() -> None:
+        _OURS.add(get_ident())
+        try:
+            work()
+        finally:
+            _OURS.discard(get_ident())
+
+    _begin(run, ())
+
+
 class Ledger:
     """The one running task of this process, and the carrying of ownership into threads and asyncio tasks."""
 
     def __init__(self) -> None:
         self.running: TaskScope | None = None
         self.elders: set[int] = set()
-        self.outsiders: set[int] = set()  # threads of our own, whose calls never belong to the running task
         self.setup_depth = 0
         self._main = get_ident()  # the thread that opens the tasks
         self._served: set[int] = set()  # elder threads that have worked for the running task without being handed it
@@ -160,7 +178,8 @@ class Ledger:
             return handed.place
         if place is not None:
             return place
-        return self._of_elder() if get_ident() in self.elders else None
+        ident = get_ident()
+        return self._of_elder() if ident in self.elders and ident not in _OURS else None
 
     def _of_elder(self) -> Place | None:
         """The owner of code without a mark on a thread that is older than the running task."""
@@ -188,7 +207,7 @@ class Ledger:
     def open(self, scope: TaskScope) -> None:
         """Make ``scope`` the running task; every thread that lives now is older than it."""
         self._forget_resting()
-        self.elders = set(sys._current_frames()) - self.outsiders
+        self.elders = set(sys._current_frames()) - _OURS
         self._main = get_ident()
         self._served.clear()
         self._served_tasks.clear()
@@ -213,7 +232,9 @@ class Ledger:
             return
         self.running = None
         frames = sys._current_frames()
-        for ident in self._served:
+        # threads that neither Python's classes nor its functions have started are nobody's, but they are of this task
+        unmarked = frames.keys() - self.elders - _OURS - self._at_work.keys()
+        for ident in self._served | unmarked:
             if ident in frames and not is_at_rest(frames[ident]):
                 self._left.setdefault(ident, scope)
         for task in list(self._served_tasks):
@@ -267,6 +288,7 @@ class Ledger:
         from multiprocessing.pool import ThreadPool
 
         self._patch(threading.Thread, "start", self._thread_start)
+        self._patch(_thread, "start_new_thread", self._raw_start)
         self._patch(ThreadPoolExecutor, "submit", self._submit)
         self._patch(ThreadPool, "apply_async", self._apply_async)
         self._patch(asyncio.BaseEventLoop, "create_task", self._create_task)
@@ -278,6 +300,8 @@ class Ledger:
         """Carry on an event loop that is not derived from asyncio's."""
         self._patch(loop, "create_task", self._create_task)
         self._patch(loop, "call_soon_threadsafe", self._call_soon_threadsafe)
+        self._patch(loop, "call_later", self._call_at)
+        self._patch(loop, "call_at", self._call_at)
 
     def uninstall(self) -> None:
         while self._undo:
@@ -331,6 +355,21 @@ class Ledger:
 
         return started
 
+    def _raw_start(self, start: Any) -> Any:
+        def started(function: Any, args: Any, *kwargs: Any) -> int:
+            if not callable(function):
+                return start(function, args, *kwargs)  # type: ignore[no-any-return]
+            carried = self.carry(function)
+
+            def run(*args: Any, **kwargs: Any) -> None:
+                _THREAD.measured = True
+                with suppress(TaskStopped):
+                    carried(*args, **kwargs)
+
+            return start(run, args, *kwargs)  # type: ignore[no-any-return]
+
+        return started
+
     def carry(self, function: Any) -> Any:
         """``function``, to be run later on some thread, with the owner of the code that asks for it."""
         place, inside = self.place(), outer_request()
@@ -354,6 +393,8 @@ class Ledger:
 
     def _submit(self, submit: Any) -> Any:
         def submitted(executor: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(executor, _interpreters()):
+                return submit(executor, fn, *args, **kwargs)  # what goes to another interpreter is pickled
             return submit(executor, self.carry(fn), *args, **kwargs)
 
         return submitted
@@ -404,6 +445,17 @@ class Ledger:
         context = copy_context()
         context.run(_PLACE.set, place)
         return context
+
+
+def _interpreters() -> Any:
+    """The pools of subinterpreters, new in Python 3.14: they derive from those of threads."""
+    return getattr(concurrent.futures, "InterpreterPoolExecutor", ())
+
+
+def rests_in(module: ModuleType) -> None:
+    """Threads that stand in this module wait for work."""
+    if module.__file__ is not None:
+        _WAITING.add(module.__file__)
 
 
 def _mark(place: Place | None) -> None:

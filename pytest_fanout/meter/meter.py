@@ -279,6 +279,7 @@ class Meter:
         self._seam.hear_children(scope)
         self._tripwire.settle(scope)
         scope.note_cut_calls()
+        scope.note_given_up_calls()
         exchanges = tuple(self._redacted(exchange) for exchange in scope.exchanges())
         return Trace(
             exchanges=exchanges,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,7 +43,12 @@ class Reader:
         return quick_cost(endpoint.api, body) if codec is None and endpoint.kind == "generate" else None
 
     def read(self, request: HttpRequest, answer: HttpAnswer) -> Attempt | None:
-        return self.read_parts(request.method, request.url, request.body, answer.status, answer.headers, answer.body)
+        said = (answer.status, answer.headers, answer.body)
+        attempt = self.read_parts(request.method, request.url, request.body, *said)
+        if attempt is not None and answer.thinned and attempt.usage_source == "estimated":
+            # of a text that is not there any more
+            return replace(attempt, input_tokens=None, output_tokens=None, usage_source="missing")
+        return attempt
 
     def read_parts(
         self,

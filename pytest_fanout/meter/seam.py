@@ -203,12 +203,13 @@ class Seam:
             raw_path: path and query, as they go over the network.
 
         Returns:
-            Where to note the answer; None when it is not a model call that a hook has booked.
+            Where to note the answer; None when it is no model call below one that a hook has booked.
         """
         outer = outer_request()
         if not self.active or outer is None or not outer.counted:
             return None
-        if method != outer.method or raw_path.partition(b"?")[0] != outer.path.encode():
+        path = raw_path.partition(b"?")[0]
+        if method != outer.method or (path != outer.path.encode() and not self._calls(method, path)):
             return None
         if outer.sent:
             owner = place.scope if (place := self.ledger.place()) is not None else self
@@ -222,6 +223,10 @@ class Seam:
         sent = Sent()
         outer.sent.append(sent)
         return sent
+
+    def _calls(self, method: str, path: bytes) -> bool:
+        # a transport may turn to another provider, which asks by another path
+        return self.reader.classify(method, "http://other.invalid" + path.decode("latin-1")).kind in COUNTED
 
     def is_replay(self) -> bool:
         """Whether what runs here and now gets its answers from a recording."""

@@ -189,6 +189,19 @@ class TaskScope:
             cap = f"{self.capped} = {getattr(self.caps, self.capped)}"
             self.add_problem("calls-cut-off", f"{text} stopped by its cap {cap}: what they cost is not known", "notice")
 
+    def note_given_up_calls(self) -> None:
+        """The task has ended: say how many calls the agent gave up before any answer."""
+        given_up = sum(flight.was_given_up for flight in self.flights)
+        if given_up:
+            text = (
+                f"{given_up} model call{'s' if given_up > 1 else ''} of {self.task!r} of {self.agent} given up by the"
+            )
+            self.add_problem(
+                "calls-given-up",
+                f"{text} agent before an answer came: attempts counts them, fanout and tokens do not",
+                "notice",
+            )
+
     def reserve(self, flight: Flight) -> None:
         """Take a place for one attempt before it is sent, or stop the task.
 

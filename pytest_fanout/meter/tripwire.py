@@ -33,6 +33,7 @@ _UNIX = getattr(socket, "AF_UNIX", None)
 #: Unix sockets of Python's and the system's own: the system log, and how processes of multiprocessing talk.
 _QUIET = ("/dev/log", "/run/systemd/", "/var/run/syslog", "\0listener-")
 _CHILDREN = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"})
+_INTERPRETER = "cpython.PyInterpreterState_New"  # subinterpreters have sockets and modules of their own
 _HARMLESS = frozenset({"uname"})  # what `platform` runs to name the system, for the headers of the SDKs
 _GATEWAY = "FANOUT_GATEWAY"  # in the environment of children that the gateway counts
 _NAME_SERVICE = 53
@@ -68,7 +69,7 @@ _hooked = False
 def heard(event: str, args: tuple[Any, ...]) -> None:
     """An audit event of Python, or one that a library should have raised."""
     handler = _switch
-    if handler is not None and (event in _NETWORK or event in _CHILDREN):
+    if handler is not None and (event in _NETWORK or event in _CHILDREN or event == _INTERPRETER):
         handler.see(event, args)
 
 
@@ -118,6 +119,10 @@ class Tripwire:
             elif event in _CHILDREN:
                 if self._seam.ended is None:
                     self._child(event, args)
+            elif event == _INTERPRETER:
+                if self._seam.ended is None:
+                    text = f"{_caller()} started another interpreter in this process: what it calls is not counted"
+                    self._notice("child-process", event, text)
             elif event == "socket.getaddrinfo":
                 self._looked_up(args)
             elif (peer := _peer(args[0], args[1])) is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.flight import Flight
-from pytest_fanout.meter.ledger import INSIDE
+from pytest_fanout.meter.ledger import INSIDE, outer_request
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 
@@ -197,6 +197,7 @@ def _sync_transport(module: ModuleType, seam: Seam, original: Any) -> Any:
     def handle_request(transport: Any, request: Any) -> Any:
         sent = seam.sending(request.method, request.url.raw_path)
         if sent is None:
+            _tell_bare(module, seam, request)
             return original(transport, request)
         try:
             response = original(transport, request)
@@ -217,6 +218,7 @@ def _async_transport(module: ModuleType, seam: Seam, original: Any) -> Any:
     async def handle_async_request(transport: Any, request: Any) -> Any:
         sent = seam.sending(request.method, request.url.raw_path)
         if sent is None:
+            _tell_bare(module, seam, request)
             return await original(transport, request)
         try:
             response = await original(transport, request)
@@ -228,6 +230,13 @@ def _async_transport(module: ModuleType, seam: Seam, original: Any) -> Any:
 
     setattr(handle_async_request, _MARK, True)
     return handle_async_request
+
+
+def _tell_bare(module: ModuleType, seam: Seam, request: Any) -> None:
+    """A transport that no client uses: what it sends has passed no counting point."""
+    if seam.active and outer_request() is None:
+        what = f"a transport of {module.__name__} was used without a client"
+        seam.unbooked(request.method, str(request.url), what, "send requests by a client")
 
 
 def _in_process(module: ModuleType) -> tuple[type, ...]:

@@ -127,7 +127,8 @@ class HttpAnswer:
     """One response, as chunks in arrival order. ``chunk_ms`` counts from the start of the request.
 
     ``outcome``: complete, closed_early (the client stopped reading), unread, error (``error`` names the exception;
-    ``status`` may be None when no response began), partial (only a prefix is known).
+    ``status`` may be None when no response began), partial (only a prefix is known). ``thinned``: events that held
+    nothing but text are left out of the chunks.
     """
 
     status: int | None
@@ -137,6 +138,7 @@ class HttpAnswer:
     ended_ms: int  # from the start of the request
     outcome: str = "complete"
     error: str | None = None
+    thinned: bool = False
 
     @property
     def body(self) -> bytes:

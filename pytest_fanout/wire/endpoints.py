@@ -53,6 +53,10 @@ _TABLE: Final[tuple[tuple[str, str | None, str], ...]] = (
 )
 _RULES: Final = tuple((re.compile(f"(?:{path})\\Z"), Endpoint(api, kind)) for path, api, kind in _TABLE)
 
+#: What a path holds that can be spelt in another way.
+_ODD: Final = re.compile(r"%|//|/\.")
+_SLASH: Final = re.compile("%2f", re.IGNORECASE)
+
 #: Where a path names the model: Azure deployments; Bedrock, whose ARNs some clients send with the slash as it is;
 #: Vertex and Gemini.
 _MODEL: Final = re.compile(r"/deployments/([^/]+)/|/model/(arn:[^/]+/[^/]+|[^/]+)/|/(?:models|tunedModels)/([^/:]+):")
@@ -100,7 +104,7 @@ def is_unclassified(method: str, url: str, model_hosts: Iterable[str] = ()) -> b
     is_socket = verb == "WS" or scheme in ("ws", "wss")
     if classify(method, url).kind != "other" or not (is_socket or verb in ("POST", "GRPC")):
         return False
-    if is_known_other_rpc(path) if verb == "GRPC" else (not is_socket and _KNOWN_OTHER.fullmatch(path)):
+    if is_known_other_rpc(path) if verb == "GRPC" else (not is_socket and _KNOWN_OTHER.fullmatch(_plain(path))):
         return False
     return is_model_host(_host_and_port(url) or host, model_hosts)
 
@@ -120,13 +124,14 @@ def without_model(path: str) -> str:
 
 
 def _model_in(path: str) -> str | None:
-    found = _MODEL.search(path)
+    found = _MODEL.search(path) or (_MODEL.search(_plain(path)) if _ODD.search(path) else None)
     return unquote(found.group(found.lastindex or 0)) if found else None
 
 
 def is_stream_url(url: str) -> bool:
     """Whether the path itself asks for a stream (Gemini, Vertex, Bedrock)."""
-    return _split(url)[2].endswith(_STREAMS)
+    path = _split(url)[2]
+    return path.endswith(_STREAMS) or ("%" in path and _plain(path).endswith(_STREAMS))
 
 
 def host_of(url: str) -> str:
@@ -136,6 +141,25 @@ def host_of(url: str) -> str:
 
 @lru_cache(maxsize=256)  # an agent asks few places, on a path where each microsecond is the agent's
 def _by_rule(host: str, path: str) -> Endpoint:
+    return _as_spelt(host, _plain(path) if _ODD.search(path) else path)
+
+
+def _plain(path: str) -> str:
+    """A path as most servers read it: characters decoded that need no coding, no empty steps, no ``.`` and ``..``.
+
+    A coded slash stays: it is part of a name.
+    """
+    steps: list[str] = []
+    for step in path.split("/"):
+        text = "%2F".join(map(unquote, _SLASH.split(step)))
+        if text == "..":
+            steps = steps[:-1]
+        elif text not in ("", "."):
+            steps.append(text)
+    return "/" + "/".join(steps)
+
+
+def _as_spelt(host: str, path: str) -> Endpoint:
     for rule, endpoint in _RULES:
         if not rule.search(path):
             continue

@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
 #: The doors may name types of any room under TYPE_CHECKING, because nothing of that exists at run time.
 TYPES_ARE_FREE = {"plugin", "hookspecs", "__init__"}
 HTTP_LIBRARIES = {"httpx", "httpx2", "aiohttp", "requests", "urllib3", "botocore", "vcr", "openai", "anthropic"} | {
-    "websockets", "grpc", "google", "uvloop", "lm15"
+    "websockets", "grpc", "google", "uvloop", "trio", "lm15"
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -290,6 +291,72 @@ def test_a_transport_that_repeats_an_answered_call(ask, model: ModelServer) -> N
     assert twice.trace.problems[0].text == (
         f"the client's transport sent POST 127.0.0.1:{model.port} again although it had not failed: "
         "calls are not counted\n  mend: repeat it above the client"
+    )
+
+
+class Elsewhere(httpx2.BaseTransport):
+    """Hands a request on, and then asks another provider by the same body: with a transport, or a client of its own."""
+
+    def __init__(self, ask: Callable[[httpx2.Request], httpx2.Response], path: str) -> None:
+        self.inner = httpx2.HTTPTransport()
+        self.ask, self.path = ask, path
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.inner.handle_request(request).read()
+        return self.ask(httpx2.Request("POST", request.url.copy_with(path=self.path), content=request.read()))
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@pytest.mark.parametrize("by", ["transport", "client"])
+def test_a_transport_that_asks_a_second_provider(by: str, model: ModelServer) -> None:
+    """A second model below the counting point is noticed by whatever path it is asked; what is no model is let be."""
+    clients = {"transport": httpx2.HTTPTransport(), "client": httpx2.Client()}
+
+    def ask(request: httpx2.Request) -> httpx2.Response:
+        if by == "transport":
+            return clients[by].handle_request(request)
+        return clients[by].send(request)
+
+    def agent(path: str) -> None:
+        with httpx2.Client(transport=Elsewhere(ask, path)) as client:
+            client.post(model.base_url + "/v1/chat/completions", json=chat())
+
+    with metering() as meter:
+        other = run_task(meter, lambda: agent("/openai/v1/chat/completions"))
+        none = run_task(meter, lambda: agent("/tool/log"))
+    clients[by].close()
+
+    assert len(model.log) == 4
+    assert "resent-by-transport" in other.slugs
+    assert "resent-by-transport" not in none.slugs
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2])
+def test_a_transport_without_a_client(library, model: ModelServer) -> None:  # type: ignore[no-untyped-def]
+    """A model that is asked by a transport alone, which no counting point sees, makes the task invalid."""
+
+    def agent(path: str) -> None:
+        with library.HTTPTransport() as transport:
+            transport.handle_request(library.Request("POST", model.base_url + path, json=chat())).read()
+
+    async def in_async(path: str) -> None:
+        async with library.AsyncHTTPTransport() as transport:
+            await (await transport.handle_async_request(library.Request("GET", model.base_url + path))).aread()
+            await (
+                await transport.handle_async_request(library.Request("POST", model.base_url + path, json=chat()))
+            ).aread()
+
+    with metering() as meter:
+        results = [run_task(meter, lambda: agent("/v1/messages")), run_task(meter, lambda: in_async("/v1/messages"))]
+        tool = run_task(meter, lambda: agent("/tool/log"))
+
+    assert [result.slugs for result in results] == [["unbooked-request"], ["unbooked-request"]]
+    assert tool.slugs == []
+    assert results[0].trace.problems[0].text == (
+        f"a transport of {library.__name__} was used without a client: 127.0.0.1:{model.port} was called uncounted\n"
+        "  mend: send requests by a client"
     )
 
 

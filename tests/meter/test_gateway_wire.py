@@ -108,6 +108,20 @@ def test_an_upstream_that_is_down_is_a_502_that_says_so() -> None:
     assert (samples["fanout"], samples["attempts"]) == (0, 1)
 
 
+@pytest.mark.parametrize("length", [b"Content-Length: 2\r\n", b""], ids=["whole", "until the end"])
+def test_no_header_is_added(length: bytes) -> None:
+    """What an upstream does not say of its answer is not made up: no type, no date, no server."""
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        connection.sendall(b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\n" + length + b"\r\n{}")
+
+    with raw_server(answer) as url, behind(url) as child:
+        head, _, body = talk(child.chat, CHAT, bearer(child)).partition(b"\r\n\r\n")
+
+    assert not {b"content-type", b"date", b"server"} & {name.lower() for name in names(head)}
+    assert b"{}" in body
+
+
 @pytest.mark.parametrize(
     ("sent", "got"),
     [

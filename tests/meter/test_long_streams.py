@@ -35,6 +35,21 @@ def test_live_only_the_frame_of_a_long_stream_is_held() -> None:
     assert result.slugs == []
 
 
+def test_what_a_long_stream_does_not_tell_stays_unknown() -> None:
+    """Without its usage nothing is estimated from what is still held of a long stream; of a short one all is held."""
+
+    def agent(server: ModelServer) -> None:
+        httpx2.post(server.base_url + "/v1/chat/completions", json=chat(stream=True))
+
+    script = [{"text": " ".join(["word"] * words), "usage": False} for words in (WORDS, 10)]
+    with ModelServer(script) as server, metering("live") as meter:
+        long, short = (run_task(meter, lambda: agent(server)) for _ in script)
+
+    assert (long.measured.samples["output_tokens"], long.measured.calls[0].last.usage_source) == (None, "missing")
+    assert short.measured.calls[0].last.usage_source in ("estimated", "missing"), "the tokenizer is an extra"
+    assert (long.fanout, long.measured.unknown_usage) == (1, 1)
+
+
 def test_in_record_mode_every_chunk_is_kept() -> None:
     """What is recorded is the whole answer, so that its replay says the same words."""
     with ModelServer([{"text": " ".join(["word"] * WORDS)}]) as server:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_fanout.records import Endpoint
 from pytest_fanout.wire import classify, is_readable, is_unclassified
-from pytest_fanout.wire.endpoints import model_in_url
+from pytest_fanout.wire.endpoints import is_stream_url, model_in_url
 
 GOOGLE = "https://us-east5-aiplatform.googleapis.com/v1/projects/p/locations/us-east5"
 VECTORS = [
@@ -222,3 +222,33 @@ def test_a_huge_url_costs_no_time() -> None:
 
     assert classify("POST", url) == Endpoint("anthropic.messages", "generate")
     assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize(
+    ("path", "api", "model", "streams"),
+    [
+        ("/v1//messages", "anthropic.messages", None, False),
+        ("/api//chat", "ollama.chat", None, False),
+        ("/v1/chat//completions", "openai.chat", None, False),
+        ("/v1/chat/./completions", "openai.chat", None, False),
+        ("/v1/other/../messages", "anthropic.messages", None, False),
+        ("/v1/chat/%63ompletions", "openai.chat", None, False),
+        ("/v1/%6D%65ssages", "anthropic.messages", None, False),
+        ("/v1beta/models/m%3AgenerateContent", "gemini.generate", "m", False),
+        ("/v1beta/models/m%3astreamGenerateContent", "gemini.generate", "m", True),
+        ("/model/a%2Fb%3A0/converse%2Dstream", "bedrock.converse", "a/b:0", True),
+        ("/tool/chat%2Fnotes//", None, None, False),
+    ],
+)
+def test_spellings_of_a_path(path: str, api: str | None, model: str | None, streams: bool) -> None:
+    """A path is read as servers read it, whatever slashes, dots and coded characters it is spelt with."""
+    url = "https://llm.example" + path
+    assert classify("POST", url).api == api
+    assert model_in_url(url) == model
+    assert is_stream_url(url) == streams
+
+
+def test_spellings_of_what_is_no_call() -> None:
+    """Storage at a model host is known by any spelling; one that hides a path nobody knows is not."""
+    assert not is_unclassified("POST", "https://api.openai.com//v1/./files")
+    assert is_unclassified("POST", "https://api.openai.com/v1/files/../unheard-of")

@@ -6,7 +6,6 @@ hooks: counting, caps, recordings, replay and redaction are the same code.
 
 from __future__ import annotations
 
-import _thread
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from pytest_fanout.meter.gateway.authority import Authority
 from pytest_fanout.meter.gateway.proxying import proxy_variables
 from pytest_fanout.meter.gateway.tickets import Tickets
 from pytest_fanout.meter.gateway.variables import Routes
+from pytest_fanout.meter.ledger import own_thread
 
 if TYPE_CHECKING:
     from pytest_fanout.meter.keys import SealedKeys
@@ -54,8 +54,7 @@ class Gateway:
         self._made: Authority | None = None
         self._making = threading.Lock()
         self.url = ""
-        # Not a thread of ``threading``: those carry the running task, and the gateway outlives it.
-        _thread.start_new_thread(self._run, ())
+        own_thread(self._run)  # the gateway outlives the task that is running
         if not self._ready.wait(_START_S):
             raise RuntimeError("the gateway did not start")
         if self._failed is not None:
@@ -116,15 +115,11 @@ class Gateway:
     def _run(self) -> None:
         import asyncio
 
-        ident = threading.get_ident()
-        self._seam.ledger.outsiders.add(ident)
-        self._seam.ledger.elders.discard(ident)
         try:
             asyncio.run(self._serve())
         except BaseException as error:
             self._failed = error
         finally:
-            self._seam.ledger.outsiders.discard(ident)
             self._ready.set()
             self._over.set()
 

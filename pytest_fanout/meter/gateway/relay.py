@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.flight import Flight
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LAYER: Final = "gateway"
 _TASK_KEY: Final = b"x-fanout-key"  # by which a server says for which of its tasks it calls
 _LARGEST_LINE: Final = 1 << 20  # of a request line or a header: agents send long ones, and the upstream decides
+_ADDED: Final = ("Content-Type", "Date", "Server")
 _SILENT: Final = logging.getLogger("pytest_fanout.gateway")
 
 
@@ -57,6 +58,8 @@ class Relay:
 
         self._multidict = CIMultiDict
         self._web = web
+        self._whole_answer: type[web.Response] = _unadorned(web.Response)
+        self._streamed_answer: type[web.StreamResponse] = _unadorned(web.StreamResponse)
         self._seam = seam
         self.tickets = tickets
         self._routes = routes
@@ -378,12 +381,12 @@ class Relay:
         return self._web.Response(status=status, body=body, headers=headers)
 
     def _head(self, status: int, reason: str | None, headers: RawHeaders, flight: Flight | None) -> web.StreamResponse:
-        return self._web.StreamResponse(status=status, reason=reason, headers=self._pairs(headers, flight))
+        return self._streamed_answer(status=status, reason=reason, headers=self._pairs(headers, flight))
 
     def _whole(
         self, status: int, reason: str | None, headers: RawHeaders, body: bytes, flight: Flight | None
     ) -> web.StreamResponse:
-        return self._web.Response(status=status, reason=reason, headers=self._pairs(headers, flight), body=body)
+        return self._whole_answer(status=status, reason=reason, headers=self._pairs(headers, flight), body=body)
 
     def _pairs(self, headers: RawHeaders, flight: Flight | None) -> CIMultiDict[str]:
         pairs = self._multidict((as_text(name), as_text(value)) for name, value in headers)
@@ -415,6 +418,19 @@ class Relay:
 def _without_task_key(asked: _Asked) -> _Asked:
     """The header that names the task has done its work: it is neither kept nor sent on."""
     return asked._replace(headers=[pair for pair in asked.headers if pair[0].lower() != _TASK_KEY])
+
+
+def _unadorned(kind: Any) -> Any:
+    """``kind`` of answer without the headers that aiohttp adds to those of the upstream."""
+
+    class Unadorned(kind):  # type: ignore[misc]
+        async def _prepare_headers(self) -> None:
+            added = [name for name in _ADDED if name not in self.headers]
+            await super()._prepare_headers()
+            for name in added:
+                self.headers.popall(name, None)
+
+    return Unadorned
 
 
 class _Nobody:

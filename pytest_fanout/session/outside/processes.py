@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import subprocess
@@ -12,6 +11,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from pytest_fanout.meter import own_thread
 
 _GRACE_S: Final = 1.0  # between asking a group to end and ending it
 _LINES: Final = 20
@@ -100,8 +101,8 @@ class Process:
             self._ended.set()
             tell()
 
-        # Not a thread of ``threading``: those carry the running task, and a server outlives it.
-        _thread.start_new_thread(wait, ())
+        # Not a thread of the running task: a server outlives it.
+        own_thread(wait)
 
     def end(self, grace_s: float = _GRACE_S) -> int:
         """End the whole group: asked first, where there is a grace. Its exit code, negative for a signal."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import http.client
 import socket
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pytest_fanout.config import AgentSettings, Settings
-from pytest_fanout.meter import TaskScope, unseen
+from pytest_fanout.meter import TaskScope, own_thread, unseen
 from pytest_fanout.session.failures import TrialFailed
 from pytest_fanout.session.outside.agents import (
     KEY_HEADER,
@@ -160,7 +159,7 @@ class _Asked:
             self.is_over = True
             tell()
 
-        _thread.start_new_thread(ask, ())
+        own_thread(ask)
 
     def _ask(self) -> None:
         headers = {"Content-Type": "application/json", KEY_HEADER: self._key, "Connection": "close"}
