@@ -190,9 +190,9 @@ class Flight:
     def was_given_up(self) -> bool:
         """Whether it was sent, and the agent did not wait for an answer."""
         answer = self.replayed.answer if self.replayed is not None else self
-        if self.role != "model" or not self.counted or answer.status is not None:
+        if self.role != "model" or not self.counted:
             return False
-        return answer.outcome == "closed_early" or (answer.error or "").endswith(_GIVEN_UP)
+        return is_given_up(answer.status, answer.outcome, answer.error)
 
     def refuse(self, why: str) -> None:
         """Nothing was sent."""
@@ -221,6 +221,7 @@ class Flight:
             self.outcome = "complete"
         reached = attempt.status != "error" or attempt.usage_source != "none"
         self.failed = attempt.status == "error" or self.outcome == "error"
+        reached = reached or self.was_given_up
         self.broke = self.failed and reached
         self.pending = attempt.response_id if attempt.status == "pending" else None
         tokens = (attempt.input_tokens or 0) + (attempt.output_tokens or 0)
@@ -298,6 +299,11 @@ class Flight:
             error=self.error,
             thinned=self.thinned,
         )
+
+
+def is_given_up(status: int | None, outcome: str | None, error: str | None) -> bool:
+    """Whether a request was sent, and its client stopped waiting before any answer: the model may well have run."""
+    return status is None and (outcome == "closed_early" or (error or "").endswith(_GIVEN_UP))
 
 
 def text_headers(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_fanout import wire
-from pytest_fanout.meter.flight import CUT
+from pytest_fanout.meter.flight import CUT, is_given_up
 from pytest_fanout.meter.grouping import Counted, group_attempts
 from pytest_fanout.meter.ledger import AGENT
 from pytest_fanout.meter.reader import COUNTED, Reader, host_port
@@ -164,6 +164,8 @@ class _Sorting:
         answer = exchange.answer
         if answer.status is None and (answer.outcome == "unread" or answer.error == CUT):
             attempt = replace(attempt, status="pending", usage_source="missing")  # sent; the end came before its answer
+        elif is_given_up(answer.status, answer.outcome, answer.error):
+            attempt = replace(attempt, usage_source="missing")  # sent as well: what it has cost nobody can tell
         timed = replace(attempt, url=url, started_ms=exchange.started_ms, ended_ms=end)
         self.counted.setdefault(exchange.bucket, []).append(Counted(exchange, timed))
         self.hosts.add(host_port(exchange.request.url))

@@ -198,7 +198,7 @@ class TaskScope:
             )
             self.add_problem(
                 "calls-given-up",
-                f"{text} agent before an answer came: attempts counts them, fanout and tokens do not",
+                f"{text} agent before an answer came: they were sent and are counted; what they cost is not known",
                 "notice",
             )
 

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 
 import httpx2
-from metering import chat, metering, run_task
+import openai
+from metering import Tape, chat, metering, run_task
 from model_server import ModelServer
+
+from pytest_fanout.records import Caps
 
 
 def test_calls_that_are_given_up_are_said() -> None:
-    """Of a race of requests the losers are attempts and no fanout, and a notice says how many there were."""
+    """Of a race of requests the losers were sent: they are fanout of unknown usage, and a notice says how many."""
 
     async def agent(url: str) -> None:
         async with httpx2.AsyncClient() as client:
@@ -29,13 +32,33 @@ def test_calls_that_are_given_up_are_said() -> None:
         with metering() as meter:
             result = run_task(meter, lambda: agent(server.base_url + "/v1/chat/completions"))
 
-    assert (result.error, result.fanout, result.measured.samples["attempts"]) == (None, 1, 4)
+    samples = result.measured.samples
+    assert (result.error, result.fanout, samples["attempts"], samples["input_tokens"]) == (None, 4, 4, None)
+    assert result.measured.unknown_usage == 3
     (problem,) = result.trace.problems
     assert (problem.slug, problem.verdict) == ("calls-given-up", "notice")
     assert problem.text == (
         "3 model calls of 't' of shop given up by the agent before an answer came: "
-        "attempts counts them, fanout and tokens do not"
+        "they were sent and are counted; what they cost is not known"
     )
+
+
+def test_a_timeout_and_its_retry_are_one_call() -> None:
+    """The SDK's retry after its own timeout continues the call, also under a cap that leaves no place for another."""
+
+    def agent(url: str) -> str:
+        with openai.OpenAI(base_url=url, api_key="x", timeout=0.2, max_retries=1) as client:
+            return str(client.chat.completions.create(**chat()).choices[0].message.content)
+
+    with ModelServer([{"delay_s": 0.6}, {}]) as server:
+        with metering("record") as meter:
+            result = run_task(meter, lambda: agent(server.base_url + "/v1"), caps=Caps(fanout=1))
+        with metering("replay") as meter:
+            replayed = run_task(meter, lambda: agent(server.base_url + "/v1"), source=Tape(result.trace.exchanges))
+
+    for one in (result, replayed):
+        assert (one.error, one.fanout, one.measured.samples["attempts"]) == (None, 1, 2)
+        assert (one.measured.samples["input_tokens"], one.measured.unknown_usage) == (None, 1)
 
 
 def test_a_server_that_is_not_there_was_given_nothing() -> None:
@@ -48,4 +71,4 @@ def test_a_server_that_is_not_there_was_given_nothing() -> None:
     with metering() as meter:
         result = run_task(meter, agent)
 
-    assert (result.measured.samples["attempts"], result.trace.problems) == (1, ())
+    assert (result.fanout, result.measured.samples["attempts"], result.trace.problems) == (0, 1, ())

@@ -38,8 +38,9 @@ unknown to us as well, never 0.
 TAIL = """\
 ## Generated agents
 
-Clients x threads x asyncio x child processes x streams x faults, put together by a seed, with a number of calls that the
-server knows. An agent is counted exactly, or it is not green; a wrong number that is green would be a fault of ours.
+Clients x threads x asyncio x child processes x streams x faults, put together by a seed, with a number of calls that
+the server knows. An agent is counted exactly, or it is not green; a wrong number that is green would be a fault of
+ours.
 
 ```bash
 PYTHONPATH=tests python tests/generated/run_generated.py --first 1 --count 1000
@@ -48,8 +49,8 @@ PYTHONPATH=tests python tests/generated/run_generated.py --first 1 --count 1000
 Seeds 1 to 1000: 582 exact, 418 not green, **0 silently wrong**, over 3,103 model calls. Not green were those that the
 generator had given something that cannot be counted: traffic past every hook (197), calls after the end of their task
 (118), no counted call at all (105), calls of forked children (77). In 312 of them the numbers were right all the same:
-what went past the hooks was refused by the server for its dummy key, or came too late to change them. Sixty seeds run with
-the tests.
+what went past the hooks was refused by the server for its dummy key, or came too late to change them. Sixty seeds
+run with the tests.
 
 ## Beside the matrix
 
