@@ -242,11 +242,13 @@ def may_stop(frame: FrameType | None) -> bool:
 
 
 def _is_finalizing(frame: FrameType | None) -> bool:
-    """Whether Python called, amid other code, what it swallows the errors of: finalizers, hooks of the collector."""
-    of_collector = [getattr(callback, "__code__", None) for callback in gc.callbacks]
+    """Whether Python called, amid other code, what it swallows the errors of: finalizers, hooks of the collector, and
+    what tells of such errors."""
+    hooks = [*gc.callbacks, sys.unraisablehook]
+    codes = [getattr(getattr(hook, "func", hook), "__code__", None) for hook in hooks]  # some are functools.partial
     while frame is not None:
         code = frame.f_code
-        if code.co_name == "__del__" or code.co_filename == weakref.__file__ or code in of_collector:
+        if code.co_name == "__del__" or code.co_filename == weakref.__file__ or code in codes:
             return True
         frame = frame.f_back
     return False

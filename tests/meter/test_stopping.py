@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
+import sys
 import threading
 import time
 import weakref
@@ -298,9 +300,9 @@ def test_wall_clock_that_cut_a_call_off(model: ModelServer) -> None:
     ]
 
 
-def test_finalizers_are_not_torn(model: ModelServer) -> None:
+def test_finalizers_are_not_torn(model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What Python calls amid other code, and swallows the errors of, is let finish; the code around it is stopped."""
-    begun, ended = [0, 0, 0], [0, 0, 0]
+    begun, ended = [0, 0, 0, 0], [0, 0, 0, 0]
 
     def work(index: int) -> None:
         begun[index] += 1
@@ -313,6 +315,10 @@ def test_finalizers_are_not_torn(model: ModelServer) -> None:
         def __del__(self) -> None:
             work(0)
 
+    class Failing:
+        def __del__(self) -> None:
+            raise ValueError
+
     def callback(phase: str, info: dict[str, int]) -> None:
         work(1)
 
@@ -321,13 +327,19 @@ def test_finalizers_are_not_torn(model: ModelServer) -> None:
         while True:
             with suppress(BaseException):
                 Finalized()
+                for _ in range(4):
+                    Failing()
                 watched = Finalized()
                 weakref.finalize(watched, work, 2)
                 gc.collect(0)
                 del watched
                 sum(range(50_000))
 
+    def told(unraisable: Any, index: int) -> None:
+        work(index)
+
     gc.callbacks.append(callback)
+    monkeypatch.setattr(sys, "unraisablehook", functools.partial(told, index=3))
     try:
         with metering() as meter, httpx2.Client(verify=False) as client:
             result = run_task(meter, agent, caps=Caps(fanout=3))
