@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "fanout(agent, task=None): a task of this agent class, measured by `pytest --fanout-budget`"
     )
     if config.getoption("fanout_budget"):
-        from pytest_fanout.session.run import configure
+        from pytest_fanout.session.begin import configure
 
         configure(config)
     else:

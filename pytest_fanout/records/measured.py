@@ -87,6 +87,7 @@ class StaleNote:
     recorded: int  # exchanges on the recording
     requested: int  # exchanges that the agent asked for, at least
     leftover: int = 0
+    kinds: tuple[str, ...] = ()  # the changes without the words around them: alike where the same thing was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ class TaskRun:
     other: int = 0  # counted requests that are not model calls
     unclassified: int = 0
     spent_calls: int = 0  # live calls that this run cost
+    ignored: Mapping[str, int] = field(default_factory=dict)  # entry of `volatile` -> requests that it made alike
+    volatile: tuple[str, ...] = ()  # entries of budget.toml that would have let its recording be proved
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,7 @@ class Run:
     inputs: Mapping[str, str] = field(default_factory=dict)  # name -> digest
     ci: bool = False
     sealed: bool = True
+    volatile: tuple[str, ...] = ()  # entries of budget.toml that were in force: what matching ignores
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
     if hidden > 0:
         texts.append(f"{plural(hidden, 'more limit')} kept, in the report")
     texts += _ended_otherwise(trials)
+    texts += _leftovers(trials)
     requested = sorted({model for trial in trials for model in trial.models_requested})
     served = sorted({model for trial in trials for model in trial.models_served})
     if requested or served:
@@ -102,6 +103,19 @@ def _ended_otherwise(trials: Sequence[TaskRun]) -> list[str]:
     return [
         f"{status}: {plural(len(tasks), 'trial')} of {summary.listed(dict.fromkeys(sorted(tasks)), 5)}"
         for status, tasks in sorted(ended.items())
+    ]
+
+
+def _leftovers(trials: Sequence[TaskRun]) -> list[str]:
+    """What was recorded and not asked for again: the numbers are those of the fewer calls. Stale trials end early."""
+    fewer = [trial for trial in trials if trial.leftover and trial.status != "stale"]
+    if not fewer:
+        return []
+    left = sum(trial.leftover for trial in fewer)
+    tasks = summary.listed(dict.fromkeys(sorted(trial.task for trial in fewer)), 5)
+    return [
+        f"fewer calls than recorded: {plural(left, 'recorded request')} not made in {plural(len(fewer), 'trial')}"
+        f" of {tasks}"
     ]
 
 
@@ -180,3 +194,23 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
     ]  # fmt: skip
     texts.append("counted " + ", ".join(counted) + (f"; {', '.join(beside)}" if beside else ""))
     return texts
+
+
+def ignored_texts(run: Run) -> list[str]:
+    """For each entry of `volatile` that was in force, in how many requests it ignored something that differed."""
+    if run.mode == "live":  # nothing is matched
+        return []
+    texts = []
+    for entry in run.volatile:
+        found = [(trial.agent, trial.task, trial.ignored[entry]) for trial in run.tasks if entry in trial.ignored]
+        tasks = len({(agent, task) for agent, task, _ in found})
+        said = "nothing that differed"
+        if found:
+            said = f"differences in {plural(sum(count for _, _, count in found), 'request')} of {plural(tasks, 'task')}"
+        texts.append(f"volatile {summary.toml_text(entry)}: {said}")
+    return texts
+
+
+def could_be_ignored(run: Run) -> list[str]:
+    """The entries of `volatile` under which recordings that were not proved would have been, each once."""
+    return list(dict.fromkeys(entry for trial in run.tasks for entry in trial.volatile))

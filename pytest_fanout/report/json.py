@@ -39,6 +39,7 @@ def document(run: Run, verdict: Verdict) -> dict[str, Any]:
         "begun_at": run.begun_at,
         "ci": run.ci,
         "sealed": run.sealed,
+        "volatile": list(run.volatile),
         "base": _plain(verdict.base),
         "head": _plain(verdict.head),
         "inputs": _plain(run.inputs),

@@ -113,7 +113,7 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
     if groups:
         lines = []
         for group in groups:
-            lines.append(f"- {plural(len(group.tasks), 'task')} of {code(group.agent)}: {_ids(group.tasks)}")
+            lines.append(f"- {plural(len(group.tasks), 'task')} of {code(group.where)}: {_ids(group.tasks)}")
             lines += [f"  - {code(change)}" for change in group.changes]
         sections.append((plural(len(groups), "kind") + " of change since the recordings", lines))
     missing = [result for result in summary.ordered_classes(verdict) if result.missing]
@@ -131,6 +131,13 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
                 for group in problems
             ]
             sections.append((plural(len(problems), noun), lines))
+    entries = facts.could_be_ignored(run)
+    if entries:
+        lines = [f"- {code(summary.toml_text(entry))}" for entry in dict.fromkeys((*run.volatile, *entries))]
+        sections.append(("What volatile in budget.toml could ignore", lines))
+    ignored = [f"- {code(text)}" for text in facts.ignored_texts(run)]
+    if ignored:
+        sections.append(("What was ignored in requests", ignored))
     measured = [
         f"- {code(result.agent)} {_words(text)}"
         for result in summary.ordered_classes(verdict)

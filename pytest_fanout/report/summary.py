@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -74,6 +76,16 @@ def listed(names: Iterable[str], most: int = 10) -> str:
     everything = list(names)
     more = len(everything) - most
     return ", ".join(shortened(name, 60) for name in everything[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def toml_list(texts: Iterable[str]) -> str:
+    """Texts as an array of TOML on one line, each once."""
+    return f"[{', '.join(map(toml_text, dict.fromkeys(texts)))}]"
+
+
+def toml_text(text: str) -> str:
+    """A text of TOML: a literal one, in which nothing is escaped, where that can be."""
+    return f"'{text}'" if "'" not in text and text.isprintable() else json.dumps(text)
 
 
 def severity(verdict: str) -> int:
@@ -185,37 +197,63 @@ def one_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StaleGroup:
-    """Tasks of one class whose requests differ from their recordings in the same way."""
+    """Tasks of one class whose requests differ from their recordings in the same way, told by the first of them."""
 
     agent: str
     changes: tuple[str, ...]
     tasks: tuple[str, ...]
     trials: int
+    role: str = ""  # model or tool: whose request differs; empty where none is known
+    calls: tuple[int, ...] = ()  # its number in the trials, each once
+
+    @property
+    def where(self) -> str:
+        """``research, call 2``, ``research, calls 2 to 7``, ``research, request 3, a tool's``."""
+        if not self.calls:
+            return self.agent
+        first, last = self.calls[0], self.calls[-1]
+        numbers = f" {first}" if first == last else f"s {first} to {last}"
+        return f"{self.agent}, " + (f"request{numbers}, a tool's" if self.role == "tool" else f"call{numbers}")
+
+
+_Way = tuple[str, str, tuple[str, ...]]  # agent, role, what changed, as it groups
 
 
 def stale_groups(run: Run, verdict: Verdict) -> list[StaleGroup]:
     """The same change said once, the most frequent first. A stale task without a note is a group of its own kind."""
-    changes_of: dict[tuple[str, str], dict[tuple[str, ...], int]] = {}
-    for trial in run.tasks:
-        if trial.stale is not None or trial.status == "stale":
-            if trial.stale is not None and trial.stale.changes:
-                changes = trial.stale.changes
-            elif trial.leftover or (trial.stale is not None and trial.stale.leftover):
-                changes = ("asks for less than was recorded",)
-            else:
-                changes = ("what changed is not known",)
-            counts = changes_of.setdefault((trial.agent, trial.task), {})
-            counts[changes] = counts.get(changes, 0) + 1
+    found: dict[_Way, dict[str, None]] = {}
+    first: dict[_Way, tuple[str, ...]] = {}
+    calls: dict[_Way, list[int]] = {}
+    trials: Counter[_Way] = Counter()
+    told: set[tuple[str, str]] = set()
+    for trial in sorted(run.tasks, key=lambda trial: (trial.agent, trial.task, trial.trial)):
+        note = trial.stale
+        if note is None and trial.status != "stale":
+            continue
+        told.add((trial.agent, trial.task))
+        if note is not None and note.changes:
+            way, changes = (trial.agent, note.role, note.kinds or note.changes), note.changes
+        elif trial.leftover or (note is not None and note.leftover):
+            changes = ("asks for less than was recorded",)
+            way = trial.agent, "", changes
+        else:
+            changes = ("what changed is not known",)
+            way = trial.agent, "", changes
+        found.setdefault(way, {})[trial.task] = None
+        first.setdefault(way, changes)
+        calls.setdefault(way, []).extend([note.call] if note is not None and way[1] else [])
+        trials[way] += 1
     for result in verdict.classes:
         for task in result.stale:
-            changes_of.setdefault((result.agent, task), {("what changed is not known",): 0})
-    groups: dict[tuple[str, tuple[str, ...]], tuple[list[str], int]] = {}
-    for (agent, task), counts in sorted(changes_of.items()):
-        for changes, trials in sorted(counts.items()):
-            tasks, total = groups.get((agent, changes), ([], 0))
-            groups[agent, changes] = ([*tasks, task], total + trials)
-    found = [StaleGroup(agent, changes, tuple(tasks), trials) for (agent, changes), (tasks, trials) in groups.items()]
-    return sorted(found, key=lambda group: (-len(group.tasks), group.agent, group.changes))
+            if (result.agent, task) not in told:
+                way = result.agent, "", ("what changed is not known",)
+                found.setdefault(way, {})[task] = None
+                first.setdefault(way, way[2])
+    groups = [
+        StaleGroup(way[0], first[way], tuple(tasks), trials[way], way[1], tuple(sorted({*calls.get(way, ())})))
+        for way, tasks in found.items()
+    ]
+    return sorted(groups, key=lambda group: (-len(group.tasks), group.agent, group.changes))
 
 
 @dataclass(frozen=True, slots=True)

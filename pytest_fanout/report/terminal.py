@@ -36,6 +36,7 @@ def render(run: Run, verdict: Verdict, *, width: int = 80, ascii_only: bool = Fa
     _stale(page, run, verdict)
     _missing(page, verdict)
     _problems(page, run, verdict, notices=False)
+    _ignored(page, run)
     _grew(page, verdict)
     _sites(page, verdict)
     _capacity(page, verdict)
@@ -152,7 +153,7 @@ def _stale(page: _Page, run: Run, verdict: Verdict) -> None:
     label = "stale"
     for group in groups[:MOST_PROBLEMS]:
         ids = summary.listed(group.tasks)
-        page.labelled(label, f"{plural(len(group.tasks), 'task')} of {group.agent}: {ids}")
+        page.labelled(label, f"{plural(len(group.tasks), 'task')} of {group.where}: {ids}")
         label = ""
         for change in group.changes[:MOST_CHANGES]:
             page.labelled("", change, indent=2)
@@ -184,6 +185,19 @@ def _problems(page: _Page, run: Run, verdict: Verdict, *, notices: bool) -> None
     if len(groups) > MOST_PROBLEMS:
         texts.append(f"{len(groups) - MOST_PROBLEMS:,} more in the report")
     page.all_labelled("notice" if notices else "problem" if len(groups) == 1 else "problems", texts)
+
+
+def _ignored(page: _Page, run: Run) -> None:
+    page.all_labelled("ignored", facts.ignored_texts(run))
+    entries = facts.could_be_ignored(run)
+    if not entries:
+        return
+    # one entry a line, so that none is broken where it need not be: it is there to be copied
+    page.labelled("to ignore", "what has no bearing on the answers, in [measure] of baselines/budget.toml:")
+    page.labelled("", "volatile = [", indent=2)
+    for entry in dict.fromkeys((*run.volatile, *entries)):
+        page.labelled("", f"{summary.toml_text(entry)},", indent=4, hang=0)
+    page.labelled("", "]", indent=2)
 
 
 def _grew(page: _Page, verdict: Verdict) -> None:

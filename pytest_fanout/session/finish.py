@@ -177,6 +177,7 @@ class Finish:
             inputs=gate.current_inputs(self.settings),
             ci=is_ci(),
             sealed=self.budget.measure.seal_keys,
+            volatile=self.budget.measure.volatile,
         )
 
     def _listed(self) -> set[tuple[str, str]]:

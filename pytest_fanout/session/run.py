@@ -7,7 +7,6 @@ import pickle
 import re
 import sys
 import time
-import uuid
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,30 +26,15 @@ from pytest_fanout.session.failures import TrialFailed
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
 from pytest_fanout.session.outside.agents import Outside, check_extra
+from pytest_fanout.session.proof import Prover
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
-from pytest_fanout.store.reports import write_unfinished
 from pytest_fanout.wire.canonical import compile_volatile
 
 DEFAULT_TRIALS = 5
 _DATA = "fanout_task_run"  # the attribute that carries a pickled TaskRun on a test report
-
-
-def configure(config: pytest.Config) -> None:
-    """Start a measured session, or raise pytest.UsageError with one clear text."""
-    is_worker = hasattr(config, "workerinput")
-    run_id = config.workerinput["fanout_run_id"] if is_worker else uuid.uuid4().hex  # type: ignore[attr-defined]
-    try:
-        report = config.invocation_params.dir / config.getoption("fanout_report")
-        if not is_worker and not config.option.collectonly:
-            write_unfinished(report, run_id)
-        session = FanoutSession(config, run_id, report, is_worker=is_worker)
-        config.pluginmanager.register(session, "fanout-session")
-        session.start()
-    except FanoutError as error:
-        raise pytest.UsageError(str(error)) from None
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
@@ -65,6 +49,8 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
 
 class FanoutSession:
     """Lives from configure to the end of the session: in the controller, in each xdist worker, or alone."""
+
+    proves = False  # it only proves the recordings of another one
 
     def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
         self.config = config
@@ -120,7 +106,7 @@ class FanoutSession:
             return
         codecs = [codec for found in self.config.hook.pytest_fanout_codecs() for codec in (found or ())]
         self.meter = Meter(
-            mode=self.mode,
+            mode="replay" if self.proves else self.mode,
             measure=self.budget.measure,
             hosts=self.store.hosts(),
             codecs=codecs,
@@ -139,13 +125,15 @@ class FanoutSession:
             redact=self._redact,
         )
         self.outside = Outside(self.meter, self.runner)
+        if self.mode in ("record", "rerecord") and not self.proves:
+            self.runner.prover = Prover(self.config, self.outside.reaper)
         with_children = [name for name, agent in self.settings.agents.items() if agent.children]
         if with_children:
             self.meter.count_children(with_children)
 
     def _warn_of_cap(self, task: str, cap: str, share: float) -> None:
         # the proof of a recording repeats what its live run has told already
-        if self.runner is not None and not self.runner.proving:
+        if not self.proves:
             self.config.hook.pytest_fanout_cap_warning(task=task, cap=cap, share=share)
 
     def _redact(self, request: HttpRequest, answer: HttpAnswer | None) -> tuple[HttpRequest, HttpAnswer | None]:
@@ -335,7 +323,7 @@ class FanoutSession:
             if error is not None:
                 raise error
 
-        # pytest's own runner calls item.runtest once; a trial may need it again, for a new recording and for its proof
+        # pytest's own runner calls item.runtest once; a trial may need it again, for a new recording
         item.runtest = measured  # type: ignore[method-assign]
         try:
             return (yield)
@@ -417,6 +405,8 @@ class FanoutSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self.runner is not None and self.runner.prover is not None:
+            self.runner.prover.end()
         if self.outside is not None:
             self.outside.stop()
         if self.meter is not None:

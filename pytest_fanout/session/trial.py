@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from pytest_fanout.records import (
 )
 from pytest_fanout.session.failures import TrialFailed
 from pytest_fanout.session.items import MeasuredTask
+from pytest_fanout.session.proof import Proof, Prover, Replay, compared, unproved_text
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.replay import ReplaySource
 
@@ -45,6 +46,7 @@ class Played:
     duration_ms: int
     note: StaleNote | None = None
     leftover: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
 
 class RedactedSource:
@@ -71,6 +73,7 @@ class TrialRunner:
         volatile: Any,
         codecs: Sequence[Any],
         redact: Redact,
+        prover: Prover | None = None,
     ) -> None:
         self.meter = meter
         self.store = store
@@ -81,13 +84,13 @@ class TrialRunner:
         self.redact = redact
         self.scope: Any = None  # of the execution that runs now
         self._work: MeasuredTask | None = None
-        self.proving = False  # that execution proves a recording
+        self.prover = prover  # where recordings are made
 
     def run(self, work: MeasuredTask, call: Callable[[], Any]) -> tuple[TaskRun, BaseException | None]:
         """Measure one trial.
 
         Args:
-            call: runs the task; called once, or again for a new recording and for its proof.
+            call: runs the task; called once, or again for a new recording.
 
         Returns:
             The record, and the exception that the item is to end with (None: it passed).
@@ -114,9 +117,16 @@ class TrialRunner:
             return None, Problem(error.slug, str(error), "integrity", work.agent, work.task, work.trial)
 
     def _play(
-        self, work: MeasuredTask, call: Callable[[], Any], recording: Recording | None, *, replayed: bool = False
+        self,
+        work: MeasuredTask,
+        call: Callable[[], Any],
+        recording: Recording | None,
+        *,
+        replayed: bool = False,
+        source: ReplaySource | None = None,
     ) -> Played:
-        source = ReplaySource(recording, self.volatile, work.label) if replayed else None
+        if replayed:
+            source = ReplaySource(recording, self.volatile, work.label)
         scope = self.meter.open_task(
             work.agent,
             work.task,
@@ -155,7 +165,8 @@ class TrialRunner:
         if source is None:
             return Played(trace, self._measure(trace.exchanges, duration), error, duration)
         duration = replayed_duration(recording, trace.exchanges, source.leftover)
-        return Played(trace, self._measure(trace.exchanges, duration), error, duration, source.note(), source.leftover)
+        measured = self._measure(trace.exchanges, duration)
+        return Played(trace, measured, error, duration, source.note(), source.leftover, dict(source.ignored))
 
     def _agent_ended(self, work: MeasuredTask, scope: TaskScope) -> None:
         """The entry point has returned: what follows (checks, graders) is no part of the task's time."""
@@ -172,9 +183,12 @@ class TrialRunner:
         self, work: MeasuredTask, call: Callable[[], Any], old: Recording | None
     ) -> tuple[TaskRun, BaseException | None]:
         begun_at = int(time.time())
+        assert self.prover is not None
+        self.prover.begin()
         live = self._play(work, call, None)
         status = status_of(live)
         problems: tuple[Problem, ...] = ()
+        volatile: tuple[str, ...] = ()
         stored: Recording | None = None
         if not work.no_calls and not live.measured.samples.get("fanout"):
             if live.measured.samples.get("attempts"):
@@ -203,46 +217,41 @@ class TrialRunner:
                 replaced=(*old.replaced, old.digest) if old else (),
             )
             try:
-                stored, differences = self._prove(work, call, made)
-                if differences:
-                    problems = (_problem(work, "unproved-recording", unproved_text(work, differences)),)
-                    stored = None
+                proof = self._prove(self.prover, work, made)
+                if proof.differences:
+                    text = unproved_text(proof, self.budget.measure.volatile)
+                    problems, volatile = (_problem(work, "unproved-recording", text),), proof.volatile
                 else:
                     stored = self.store.save(made)
             except FanoutError as error:
                 problems = (_problem(work, error.slug, str(error)),)
-                stored = None
         if stored is not None:
             # the same code over the stored form, so that every later replay gives exactly these numbers
             live.measured = self._measure(stored.exchanges, stored.duration_ms)
-        return self._task_run(work, live, stored, problems=problems, new_draw=True), live.error
+        task_run = self._task_run(work, live, stored, problems=problems, new_draw=True)
+        return replace(task_run, volatile=volatile), live.error
 
-    def _prove(self, work: MeasuredTask, call: Callable[[], Any], made: Recording) -> tuple[Recording, tuple[str, ...]]:
-        """Replay the trial from its stored form at once. Returns that form, and what did not come out the same."""
+    def _prove(self, prover: Prover, work: MeasuredTask, made: Recording) -> Proof:
+        """Have the trial replayed at once from its stored form.
+
+        Raises:
+            FanoutError: it cannot be stored, or not be proved.
+        """
         with tempfile.TemporaryDirectory(prefix="fanout-proof-") as folder:
-            scratch = RecordingStore(Path(folder))
-            scratch.save(made)
-            stored = scratch.load(work.agent, work.task, work.trial)
+            RecordingStore(Path(folder)).save(made)
+            return prover.prove(work, Path(folder), self.budget.caps_for(work.agent).wall_seconds)
+
+    def proof_of(self, work: MeasuredTask, call: Callable[[], Any], stored: Recording) -> Proof:
+        """Replay a trial and say what does not come out as it was recorded. In the process that proves."""
+        source = ReplaySource(stored, self.volatile, work.label, forgiving=True)
+        expected = self._measure(stored.exchanges, stored.duration_ms).samples
         try:
-            self.proving = True
-            try:
-                proof = self._play(work, call, stored, replayed=True)
-            finally:
-                self.proving = False
+            played = self._play(work, call, stored, source=source)
         except _SKIPPED as skipped:
-            return stored, (f"the task was skipped on replay: {skipped.msg}",)
-        expected = self._measure(stored.exchanges, stored.duration_ms)
-        differences: list[str] = []
-        if proof.note is not None:
-            differences += [f"call {proof.note.call}: {change}" for change in proof.note.changes]
-        elif proof.leftover:
-            differences.append(f"{proof.leftover} recorded requests were not made again")
-        elif (proof.error is None) != made.passed:
-            differences.append(f"the task {'failed' if made.passed else 'passed'} on replay: {one_line(proof.error)}")
-        elif dict(proof.measured.samples) != dict(expected.samples):
-            moved = sorted(k for k, v in expected.samples.items() if proof.measured.samples.get(k) != v)
-            differences.append(f"other numbers on replay: {', '.join(moved)}")
-        return stored, tuple(differences)
+            return compared(stored, expected, Replay((), 0, False, "", {}, str(skipped.msg)))
+        passed, samples = played.error is None, played.measured.samples
+        replay = Replay(source.missed, source.leftover, passed, one_line(played.error), samples)
+        return compared(stored, expected, replay)
 
     def _measure(self, exchanges: Sequence[Exchange], duration_ms: int) -> Measured:
         return measure_trial(exchanges, duration_ms, self.codecs, self.budget.measure.model_hosts)
@@ -298,6 +307,7 @@ class TrialRunner:
             other=measured.other,
             unclassified=measured.unclassified,
             spent_calls=played.trace.spent_calls,
+            ignored=played.ignored,
         )
 
 
@@ -327,14 +337,6 @@ def no_answer_text(live: Played) -> str:
     reason = next((a.error or f"HTTP {a.status}" for a in reversed(refusals)), "no request was sent")
     hosts = ", ".join(sorted({e.request.url.split("/")[2] for e in live.trace.exchanges if e.role == "model"}))
     return f"no model answered ({reason}, at {hosts}); nothing was recorded. Is its server up, are URL and key set?"
-
-
-def unproved_text(work: MeasuredTask, differences: Sequence[str]) -> str:
-    """Why a new recording was not stored, and what would make it replay."""
-    return (
-        f"{work.label}: the recording does not replay, so it was not stored: {'; '.join(differences)}; "
-        "mend: make the requests steady from run to run, or name what changes in `volatile` of budget.toml"
-    )
 
 
 def one_line(error: BaseException | None) -> str:

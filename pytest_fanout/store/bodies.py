@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from pytest_fanout.records import HttpAnswer, HttpRequest
 from pytest_fanout.store import secrets
+from pytest_fanout.wire.sdks import sdk_of
 
 REQUEST_HEADERS = frozenset(
     {
@@ -58,7 +59,7 @@ def stored_request(request: HttpRequest, role: str) -> tuple[HttpRequest, bool]:
     The second value says whether a credential in the body was redacted: the digest of the raw body must not be kept
     then, because a short password can be guessed from it.
     """
-    headers = tuple((name, value) for name, value in request.headers if name in REQUEST_HEADERS)
+    headers = tuple(_stored_headers(request.headers))
     body, redacted = request.body, False
     encoding = _header(request.headers, "content-encoding")
     if encoding and body:
@@ -72,6 +73,14 @@ def stored_request(request: HttpRequest, role: str) -> tuple[HttpRequest, bool]:
         text, redacted = secrets.redact_pairs(body.decode("utf-8", "surrogateescape"), secrets.is_secret_field)
         body = text.encode("utf-8", "surrogateescape")
     return HttpRequest(request.method.upper(), stored_url(request.url, role), headers, body), redacted
+
+
+def _stored_headers(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
+    for name, value in headers:
+        if name in REQUEST_HEADERS:
+            yield name, value
+        elif name == "user-agent" and (sdk := sdk_of(value)) is not None:
+            yield name, sdk  # which version it is explains much; the rest of it tells of the machine
 
 
 def stored_url(url: str, role: str) -> str:

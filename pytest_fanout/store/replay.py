@@ -11,14 +11,19 @@ import hashlib
 import threading
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 from urllib.parse import unquote
 
 from pytest_fanout.records import HttpRequest, Recording, Replayed, StaleNote
 from pytest_fanout.store import bodies
-from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile
-from pytest_fanout.wire.changes import describe_changes
+from pytest_fanout.wire.canonical import Volatile, body_key, compile_volatile, ignored_by
+from pytest_fanout.wire.changes import changes_and_kinds
 from pytest_fanout.wire.endpoints import without_model
+from pytest_fanout.wire.sdks import sdk_update, without_one_sided
+from pytest_fanout.wire.unsteady import Words, likeness, words_of
+
+_CANDIDATES: Final = 20  # recorded requests, the next ones in order, of which one may be like another
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,24 @@ class _Miss:
     same_recorded: int  # recorded exchanges of the very same request, all used
 
 
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """What has changed, and the same without the words around it."""
+
+    changes: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A request that was not on the recording, and the recorded one that a forgiving source has answered it with."""
+
+    call: int
+    requested: HttpRequest  # stored form, as the recorded one
+    recorded: HttpRequest | None
+    changes: tuple[str, ...]
+
+
 class ReplaySource:
     """Answers the requests of one trial from its recording; safe to ask from any thread.
 
@@ -39,6 +62,8 @@ class ReplaySource:
         recording: as the store gives it, or None when the trial has none: then every request is a miss.
         volatile: what matching ignores: the entries of budget.toml ``[measure]``, or as ``compile_volatile`` read them.
         task_label: how notes call the trial, e.g. ``support::refund::t1``.
+        forgiving: answer a request that is not on the recording with the unused one that is most like it, so that all
+            that differs is seen in one run; it is noted as a miss all the same.
 
     Raises:
         ConfigError: an entry of ``volatile`` that cannot be read.
@@ -49,8 +74,15 @@ class ReplaySource:
         recording: Recording | None,
         volatile: Volatile | Sequence[str] = (),
         task_label: str = "",
+        *,
+        forgiving: bool = False,
     ) -> None:
         self.task_label = task_label
+        self.ignored: Counter[str] = Counter()  # requests that an entry of ``volatile`` made no other question of
+        self.missed: list[Missed] = []  # of a forgiving source
+        self._forgiving = forgiving
+        self._words: dict[int, Words] = {}
+        self._keys: dict[int, Hashable] = {}
         self.other_hosts: set[str] = set()  # asked, but recorded under another host: a notice, no more
         self._exchanges = recording.exchanges if recording is not None else ()
         self._has_recording = recording is not None
@@ -80,10 +112,16 @@ class ReplaySource:
             index = self._take(self._by_raw.get(key))
             if index is None and self._served < len(self._exchanges):
                 index = self._take(self._canonical().get(self._canonical_key(request, role)))
+                if index is not None and self._volatile:
+                    recorded, stored = self._exchanges[index].request, bodies.stored_request(request, role)[0]
+                    self.ignored.update(ignored_by(recorded.body, stored.body, self._volatile))
             if index is None:
-                if self._miss is None:
-                    self._miss = self._describe(request, role)
-                return None
+                if self._miss is None or self._forgiving:
+                    miss = self._describe(request, role)
+                    self._miss = self._miss or miss
+                    index = self._forgive(miss) if self._forgiving else None
+                if index is None:
+                    return None
             self._used[index] = True
             self._served += 1
             exchange = self._exchanges[index]
@@ -108,10 +146,29 @@ class ReplaySource:
             miss = self._miss
             if miss is None:
                 return None
-            changes = self._changes(miss)
-            if miss.role == "tool" and self._has_recording:
-                changes = tuple(f"{_tool_name(miss.request)}: {change}" for change in changes)
-            return StaleNote(miss.call, miss.role, changes, len(self._exchanges), self._asked.total(), self.leftover)
+            lines = self._changes(miss)
+            asked = self._asked.total()
+            return StaleNote(
+                miss.call, miss.role, lines.changes, len(self._exchanges), asked, self.leftover, lines.kinds
+            )
+
+    def _forgive(self, miss: _Miss) -> int | None:
+        """Note a miss, and choose the recorded exchange that it is answered with."""
+        index = None if miss.same_recorded else miss.expected
+        if index is not None:
+            endpoint = _endpoint(miss.request, miss.role)
+            alike = [i for i, known in enumerate(self._endpoints) if known == endpoint and not self._used[i]] or [index]
+            asked = words_of(miss.request.body)
+            index = max(alike[:_CANDIDATES], key=lambda i: likeness(self._words_of(i), asked))
+            miss = replace(miss, expected=index)
+        recorded = None if index is None else self._exchanges[index].request
+        self.missed.append(Missed(miss.call, miss.request, recorded, self._changes(miss).changes))
+        return index
+
+    def _words_of(self, index: int) -> Words:
+        if index not in self._words:
+            self._words[index] = words_of(self._exchanges[index].request.body)
+        return self._words[index]
 
     def _take(self, queue: deque[int] | None) -> int | None:
         """The first entry that the other index has not given out."""
@@ -124,13 +181,18 @@ class ReplaySource:
     def _canonical(self) -> dict[Hashable, deque[int]]:
         if self._by_canonical is None:
             self._by_canonical = {}
-            for index, exchange in enumerate(self._exchanges):
-                key = self._key(exchange.request, exchange.role)
-                self._by_canonical.setdefault(key, deque()).append(index)
+            for index in range(len(self._exchanges)):
+                self._by_canonical.setdefault(self._key_of(index), deque()).append(index)
         return self._by_canonical
 
     def _canonical_key(self, request: HttpRequest, role: str) -> Hashable:
         return self._key(bodies.stored_request(request, role)[0], role)
+
+    def _key_of(self, index: int) -> Hashable:
+        if index not in self._keys:
+            exchange = self._exchanges[index]
+            self._keys[index] = self._key(exchange.request, exchange.role)
+        return self._keys[index]
 
     def _key(self, stored: HttpRequest, role: str) -> Hashable:
         content_type = next((value for name, value in stored.headers if name == "content-type"), "")
@@ -153,27 +215,55 @@ class ReplaySource:
             )
         if expected is not None:
             key = self._key(stored, role)
-            same = sum(self._key(exchange.request, exchange.role) == key for exchange in self._exchanges)
+            same = sum(self._key_of(index) == key for index in range(len(self._exchanges)))
         return _Miss(self._asked.total(), role, stored, expected, same)
 
-    def _changes(self, miss: _Miss) -> tuple[str, ...]:
+    def _changes(self, miss: _Miss) -> _Lines:
+        told = self._told(miss)
+        if miss.role != "tool" or not self._has_recording:
+            return told
+        name = _tool_name(miss.request)
+        named = (tuple(f"{name}: {line}" for line in lines) for lines in (told.changes, told.kinds))
+        return _Lines(*named)
+
+    def _told(self, miss: _Miss) -> _Lines:
         if not self._has_recording:
-            return ("no recording of this trial",)
+            return _Lines(("no recording of this trial",))
         method, path = endpoint = _endpoint(miss.request, miss.role)
         recorded = self._endpoints.count(endpoint)
         if recorded == 0 and miss.expected is None:
-            return ("is not on the recording" if miss.role == "tool" else f"{method} {path} is not on the recording",)
+            is_tool = miss.role == "tool"
+            return _Lines(("is not on the recording" if is_tool else f"{method} {path} is not on the recording",))
         if miss.expected is None:
             made = max(recorded + 1, self._asked[endpoint])
-            return (f"more calls than recorded: at least {made} of {method} {path}, {recorded} recorded",)
+            if miss.role == "model":
+                text = f"at least {made} calls of {method} {path}, {recorded} recorded: fanout rose"
+                return _Lines((text,), (f"more calls of {method} {path}",))
+            return _Lines((f"at least {made} requests of {method} {path}, {recorded} recorded",))
         if miss.same_recorded:
-            return (f"the same request is made at least {miss.same_recorded + 1} times, {miss.same_recorded} recorded",)
-        before = self._exchanges[miss.expected].request
-        lines = list(describe_changes(miss.request.url, before.body, miss.request.body, before.url))
-        queries = [_query(before, miss.role), _query(miss.request, miss.role)]
+            text = f"the same request is made at least {miss.same_recorded + 1} times, {miss.same_recorded} recorded"
+            return _Lines((text,), ("the same request again",))
+        return self._differences(self._exchanges[miss.expected].request, miss)
+
+    def _differences(self, before: HttpRequest, miss: _Miss) -> _Lines:
+        after = miss.request
+        lines, kinds = changes_and_kinds(after.url, before.body, after.body, before.url)
+        queries = [_query(before, miss.role), _query(after, miss.role)]
+        first: tuple[str, ...] = ()
         if queries[0] != queries[1]:
-            lines.insert(0, f"query: {queries[0][:80]!r} -> {queries[1][:80]!r}")
-        return tuple(lines) or ("the body differs",)
+            first = (f"query: {queries[0][:80]!r} -> {queries[1][:80]!r}",)
+        update = sdk_update(before.headers, after.headers)
+        if update is not None:
+            old, new, keys = without_one_sided(before.body, after.body)
+            if keys:
+                # what is left when these keys are taken away is what somebody has changed
+                first = (*first, f"probably by the SDK ({update}): {keys}")
+                lines, kinds = changes_and_kinds(after.url, old, new, before.url)
+                if bodies.json_value(old) == bodies.json_value(new):
+                    lines = kinds = ()
+            else:
+                first = (*first, f"SDK: {update}")
+        return _Lines((*first, *lines) or ("the body differs",), (*first, *kinds))
 
 
 def _tool_name(request: HttpRequest) -> str:

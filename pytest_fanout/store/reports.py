@@ -135,6 +135,7 @@ def read_report(path: Path) -> Run:
         inputs=document["inputs"],
         ci=document["ci"],
         sealed=document["sealed"],
+        volatile=tuple(document.get("volatile", ())),
     )
 
 
@@ -150,11 +151,13 @@ def _trial(agent: str, entry: Mapping[str, Any], sites: Mapping[str, CallSite], 
             "report-malformed", f"names the call site {unknown[0]!r} that it does not describe", where=where, mend=AGAIN
         )
     stale = values["stale"]
-    values["stale"] = StaleNote(**{**stale, "changes": tuple(stale["changes"])}) if stale is not None else None
+    if stale is not None:
+        lines = {key: tuple(stale.get(key, ())) for key in ("changes", "kinds")}
+        values["stale"] = StaleNote(**{**stale, **lines})
     values["problems"] = _problems(values["problems"])
     values["call_sites"] = tuple(sites[key] for key in values["call_sites"])
-    for key in ("models_requested", "models_served", "hosts"):
-        values[key] = tuple(values[key])
+    for key in ("models_requested", "models_served", "hosts", "volatile"):
+        values[key] = tuple(values.get(key, ()))
     return TaskRun(agent=agent, **values)
 
 

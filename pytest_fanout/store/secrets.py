@@ -124,9 +124,13 @@ def is_secret_pair(name: str, value: str, is_model: bool) -> bool:
     )
 
 
-def is_secret_field(name: str, _value: str) -> bool:
-    """Whether a form field carries a credential. ``name`` may be percent-encoded."""
-    return _plain(unquote_plus(name)) in CREDENTIAL_FIELDS
+def is_secret_field(name: str, value: str) -> bool:
+    """Whether a form field carries a credential. Both may be percent-encoded."""
+    plain = _plain(unquote_plus(name))
+    # a signed token of a service account, made anew each time
+    return plain in CREDENTIAL_FIELDS or (
+        plain in ("assertion", "clientassertion") and value.startswith(("eyJ", REDACTED))
+    )
 
 
 def redact_fields(value: Any) -> tuple[Any, bool]:

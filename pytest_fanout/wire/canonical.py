@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ class Volatile:
 
     pointers: tuple[tuple[str, ...], ...] = ()
     patterns: tuple[re.Pattern[str], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.pointers or self.patterns)
 
 
 NOTHING_VOLATILE: Final = Volatile()
@@ -83,6 +86,54 @@ def body_key(body: bytes, content_type: str | None, volatile: Volatile = NOTHING
         told = _without_boundary(body, content_type).decode("utf-8")
         return _digest("text", _substituted(told, volatile.patterns).encode("utf-8"))
     return _digest("json", told.encode("ascii"))
+
+
+def ignored_by(recorded: bytes, requested: bytes, volatile: Volatile) -> tuple[str, ...]:
+    """The entries of ``volatile``, as they were given, that take something else out of one body than of the other."""
+    before, after = (_taken(body, volatile) for body in (recorded, requested))
+    return tuple(entry for entry in before if before[entry] != after[entry])
+
+
+def _taken(body: bytes, volatile: Volatile) -> dict[str, list[str]]:
+    """What each entry takes out of a body, as ``body_key`` does."""
+    taken: dict[str, list[str]] = {}
+    text = body.decode("utf-8", "replace")
+    try:
+        document = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError, MemoryError):
+        document = text
+    for pointer in volatile.pointers:
+        found = taken.setdefault(_entry(pointer), [])
+        found += [json.dumps(value, sort_keys=True) for value in _values(document, pointer)]
+        document = _masked(document, pointer)
+    for pattern in volatile.patterns:
+        taken.setdefault(pattern.pattern, []).extend(
+            match.group() for text in _texts(document) for match in pattern.finditer(text)
+        )
+        document = _replaced(document, (pattern,))
+    return taken
+
+
+def _entry(pointer: tuple[str, ...]) -> str:
+    return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in pointer)
+
+
+def _values(node: Any, pointer: tuple[str, ...]) -> Iterator[Any]:
+    if not pointer:
+        yield node
+    elif isinstance(node, dict | list):
+        items = node.items() if isinstance(node, dict) else ((str(at), value) for at, value in enumerate(node))
+        for key, value in items:
+            if pointer[0] in ("*", key):
+                yield from _values(value, pointer[1:])
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict | list):
+        for value in node.values() if isinstance(node, dict) else node:
+            yield from _texts(value)
 
 
 def _digest(kind: str, data: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 from pytest_fanout.wire import (
@@ -38,6 +39,10 @@ _TOOLS = ("tools", "functions", "toolConfig.tools")
 #: Keys of a tool that hold its name, or an object that does.
 _NAMED = frozenset({"name", "type", "function", "custom", "toolSpec", "systemTool"})
 _DECLARED = ("functionDeclarations", "function_declarations")
+#: Around the words that a change stands among. Private-use characters: in what came over the wire they are escaped.
+_OPEN, _CLOSE = "\ue001", "\ue002"
+_MARKS = re.compile(f"[{_OPEN}{_CLOSE}]")
+_AROUND = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
 
 
 def describe_changes(url: str, recorded: bytes, requested: bytes, recorded_url: str = "") -> tuple[str, ...]:
@@ -49,9 +54,22 @@ def describe_changes(url: str, recorded: bytes, requested: bytes, recorded_url: 
         url: of the request that is made now.
         recorded_url: of the recorded one, where another model stands in it.
     """
+    return changes_and_kinds(url, recorded, requested, recorded_url)[0]
+
+
+def changes_and_kinds(
+    url: str, recorded: bytes, requested: bytes, recorded_url: str = ""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """``describe_changes``, and the same lines without the words around a change: those are alike in all tasks that the
+    same change has reached, however the text differs that it stands in.
+
+    Args:
+        url: of the request that is made now.
+        recorded_url: of the recorded one, where another model stands in it.
+    """
     models = (model_in_url(recorded_url or url), model_in_url(url))
     if recorded == requested and models[0] == models[1]:
-        return ()
+        return (), ()
     try:
         old, new = load_json(recorded), load_json(requested)
         if isinstance(old, dict) and isinstance(new, dict):
@@ -66,7 +84,8 @@ def describe_changes(url: str, recorded: bytes, requested: bytes, recorded_url: 
         lines = [_bytes_line(recorded, requested)]
     if len(lines) > MAX_LINES:
         lines[MAX_LINES - 1 :] = [f"and {len(lines) - MAX_LINES + 1} more changes"]
-    return tuple(one_line(line, MAX_LENGTH) for line in lines)
+    texts = tuple(one_line(_MARKS.sub("", line), MAX_LENGTH) for line in lines)
+    return texts, tuple(one_line(_AROUND.sub("…", line), MAX_LENGTH) for line in lines)
 
 
 def _changes(api: str | None, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -212,12 +231,13 @@ def _setting_change(key: str, old: dict[str, Any], new: dict[str, Any]) -> str:
 def _text_change(old: str, new: str) -> str:
     if not old or not new:
         return f"{_quoted(old, 0) if old else '(none)'} -> {_quoted(new, 0) if new else '(none)'}"
-    at = _first_difference(old, new)
-    return f"{_quoted(old, at)} -> {_quoted(new, at)}"
+    at = first_difference(old, new)
+    after = min(first_difference(old[::-1], new[::-1]), len(old) - at, len(new) - at)
+    return f"{_quoted(old, at, len(old) - after)} -> {_quoted(new, at, len(new) - after)}"
 
 
-def _quoted(text: str, at: int) -> str:
-    """The words around a position: a few before it for orientation, more from it on."""
+def _quoted(text: str, at: int, end: int | None = None) -> str:
+    """The words around a position: a few before it for orientation, more from it on. Up to ``end`` they differ."""
     start = max(at - 30, 0)
     if start:
         # Begin with a whole word, where one begins before the difference.
@@ -225,10 +245,20 @@ def _quoted(text: str, at: int) -> str:
         start = blank + 1 if blank >= 0 else start
     piece = text[start : start + _EXCERPT]
     dots = "…" if start + _EXCERPT < len(text) else ""
-    return f'"{"…" if start else ""}{one_line(piece, _EXCERPT)}{dots}"'
+    if end is None:
+        return f'"{"…" if start else ""}{one_line(piece, _EXCERPT)}{dots}"'
+    cuts = (0, at - start, max(end - start, at - start), len(piece))
+    before, changed, after = (_part(piece[cuts[n] : cuts[n + 1]]) for n in range(3))
+    return f'"{_OPEN}{"…" if start else ""}{before}{_CLOSE}{changed}{_OPEN}{after}{dots}{_CLOSE}"'
 
 
-def _first_difference(old: str, new: str) -> int:
+def _part(text: str) -> str:
+    """A part of one line, its blanks at both ends kept."""
+    inner = one_line(text, _EXCERPT)
+    return f"{' ' if text[:1].isspace() and inner else ''}{inner}{' ' if text[-1:].isspace() else ''}"
+
+
+def first_difference(old: str, new: str) -> int:
     """Index of the first character that differs, or the length of the shorter text."""
     low, high = 0, min(len(old), len(new))
     while low < high:

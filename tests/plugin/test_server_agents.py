@@ -133,21 +133,23 @@ def test_how_servers_answer_fail_and_are_stopped(project: Project, model: ModelS
 
 
 def test_record_replay_in_parallel_and_a_changed_prompt(project: Project, model: ModelServer) -> None:
-    """A server's tasks replay without a model, one server a worker, and none is left; a changed prompt is stale."""
+    """A server's tasks replay without a model, one server a worker, and none is left; a changed prompt is stale.
+
+    Where it records there are two: another one proves."""
     source = server().replace("class Handler", "open(f'server-{os.getpid()}', 'w').close()\n\nclass Handler")
     by_server(project, source)
     recorded = project.pytest("--fanout-mode=record", "--fanout-trials=1")
 
     fanout = {f"task-{n}": ("ok", 1 + n) for n in (1, 2, 3)}
     assert {t: (r["status"], r["samples"]["fanout"]) for t, r in trials(recorded).items()} == fanout, recorded.text
-    assert len(list(project.root.glob("server-*"))) == 1
+    assert len(list(project.root.glob("server-*"))) == 2
     model.restart()
     replayed = project.pytest("-n", "2")
     assert model.log == []
     for name in ("task", "status", "passed", "samples"):
         assert [t[name] for t in replayed.agent["tasks"]] == [t[name] for t in recorded.agent["tasks"]]
     servers = [int(file.name.rpartition("-")[2]) for file in project.root.glob("server-*")]
-    assert len(servers) == 3
+    assert len(servers) == 4
     assert all(map(is_gone, servers))
     project.edit("server.py", "Plan briefly.", "Plan at length.")
     stale = project.pytest()

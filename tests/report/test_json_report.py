@@ -195,12 +195,14 @@ TRIALS = st.builds(
     capped=st.none() | TEXT,
     error=st.none() | TEXT,
     no_calls=st.booleans(),
-    stale=st.none() | st.builds(StaleNote, COUNT, TEXT, TEXTS, COUNT, COUNT, COUNT),
+    stale=st.none() | st.builds(StaleNote, COUNT, TEXT, TEXTS, COUNT, COUNT, COUNT, TEXTS),
     leftover=COUNT,
     sites=st.dictionaries(TEXT, COUNT, max_size=2),
     site_tokens=st.dictionaries(TEXT, COUNT, max_size=2),
     call_sites=st.lists(SITES, max_size=2).map(tuple),
     hosts=TEXTS,
+    ignored=st.dictionaries(TEXT, st.integers(1, 2**53), max_size=2),
+    volatile=TEXTS,
     other=COUNT,
     unclassified=COUNT,
     spent_calls=COUNT,
@@ -225,6 +227,7 @@ RUNS = st.builds(
     inputs=st.dictionaries(TEXT, TEXT, max_size=2),
     ci=st.booleans(),
     sealed=st.booleans(),
+    volatile=TEXTS,
 )
 
 
@@ -422,4 +425,5 @@ def test_records_have_no_field_that_needs_reading_in_another_way() -> None:
         field.name for field in dataclasses.fields(TaskRun) if "tuple" in str(field.type) or "Note" in str(field.type)
     }
 
-    assert held == {"calls", "problems", "models_requested", "models_served", "stale", "call_sites", "hosts"}
+    turned = {"calls", "problems", "models_requested", "models_served", "stale", "call_sites", "hosts", "volatile"}
+    assert held == turned

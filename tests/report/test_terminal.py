@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_cases import BASE, CALM, HEAD, cases, golden, load, metric, projection, result, run, trial
 
-from pytest_fanout.records import CallSite, Problem, SiteDelta, StaleNote, TaskDelta, Verdict
+from pytest_fanout.records import CallSite, Problem, SiteDelta, StaleNote, TaskDelta, TaskRun, Verdict
 from pytest_fanout.report import terminal
 from pytest_fanout.report.printable import width
 
@@ -96,11 +98,11 @@ def test_a_red_gate_shows_old_new_change_limit_and_gpus() -> None:
 def test_the_same_change_in_many_tasks_is_said_once() -> None:
     """Three tasks with the same edit in six trials are one entry with a count."""
     shown = lines("stale")
-    at = shown.index("stale     3 tasks of research: a, b, c")
+    at = shown.index("stale     3 tasks of research, call 1: a, b, c")
 
     assert shown[at + 1 : at + 4] == [
         '            system prompt: "You plan" became "You plan and verify"',
-        "          1 task of research: d",
+        "          1 task of research, request 2, a tool's: d",
         "            GET /search: query q changed",
     ]
 
@@ -299,3 +301,53 @@ def test_trials_that_ended_badly_and_the_models_that_served_are_listed() -> None
     assert "          capped: 3 trials of a, b" in shown
     assert "          failed: 1 trial of c" in shown
     assert "          model m, served by m-2026" in shown
+
+
+def _shown(*trials: TaskRun, **fields: Any) -> str:
+    research = result("research", "stale", draw="none", stale=tuple(t.task for t in trials if t.status == "stale"))
+    return terminal.render(run(*trials, **fields), Verdict("stale", (research,), (), BASE, HEAD))
+
+
+def test_what_volatile_ignored_is_listed() -> None:
+    """Each entry that was in force says in how many requests of how many tasks something differed that it ignored."""
+    trials = [trial("research", task, ignored={"/metadata/run": 3}) for task in ("a", "b")]
+    shown = _shown(*trials, volatile=("/metadata/run", "on \\d+"))
+
+    assert "ignored   volatile '/metadata/run': differences in 6 requests of 2 tasks\n" in shown
+    assert "          volatile 'on \\d+': nothing that differed\n" in shown
+    assert "volatile" not in _shown(*trials, volatile=("/metadata/run",), mode="live")
+
+
+def test_the_entries_that_would_make_recordings_replay_stand_ready() -> None:
+    """They stand with those that budget.toml has, one a line and unbroken, as TOML that reads as what was meant."""
+    found = ("Today is \\d{4}-\\d{2}-\\d{2}", "it's [0-9a-f]{8}")
+    text = _shown(trial("research", "a", volatile=found), trial("research", "b", volatile=found), volatile=("/seed",))
+    block = text[text.index("volatile = [") : text.index("]\n", text.index("it's")) + 40]
+    lines = [line.strip() for line in block.split("\n")]
+
+    assert tomllib.loads("\n".join(lines[: lines.index("]") + 1])) == {"volatile": ["/seed", *found]}
+
+
+def test_requests_that_were_not_made_again_are_reported() -> None:
+    """Fewer calls than recorded are no fault and no secret; what a stale trial has not come to is none of them."""
+    shown = _shown(
+        trial("research", "a", leftover=2),
+        trial("research", "b", leftover=1),
+        trial("research", "c", leftover=9, status="stale"),
+    )
+
+    said = "fewer calls than recorded: 3 recorded requests not made in 2 trials of a, b max"
+    assert said in " ".join(shown.replace("stale     ", "max ").split())
+
+
+def test_one_change_that_stands_in_many_texts_is_said_once() -> None:
+    """What groups is the change, not the words around it; the calls in which it came are a range."""
+    notes = [
+        StaleNote(call, "model", (f'messages[1] (user): "about {task}. In short." -> "about {task}."',), 4, 1, 0, kinds)
+        for call, task, kinds in ((1, "boats", ("…In short…",)), (3, "trains", ("…In short…",)))
+    ]
+    shown = _shown(*(trial("research", f"t{note.call}", status="stale", stale=note) for note in notes))
+
+    assert "stale     2 tasks of research, calls 1 to 3: t1, t3\n" in shown
+    assert "boats" in shown
+    assert "trains" not in shown

@@ -25,6 +25,7 @@ from pytest_fanout.records import Budget, Caps, JudgeRules, MeasureRules, Proble
 from pytest_fanout.session import api
 from pytest_fanout.session.finish import Finish, Told
 from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed
+from pytest_fanout.session.proof import Proof
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.recordings import RecordingStore
@@ -306,6 +307,19 @@ def test_what_a_check_returns(said: Any, passes: bool) -> None:
 # --- trials ------------------------------------------------------------------------------------------------------
 
 
+class ProvedHere:
+    """Proves in this process, which is fresh enough for an agent that draws its ids anew at each call."""
+
+    def __init__(self, runner: TrialRunner, call: Callable[[], Any]) -> None:
+        self.runner, self.call = runner, call
+
+    def begin(self) -> None:
+        return
+
+    def prove(self, work: MeasuredTask, folder: Path, wall_seconds: int | None) -> Proof:
+        return self.runner.proof_of(work, self.call, RecordingStore(folder).load(work.agent, work.task, work.trial))
+
+
 @pytest.fixture
 def record(tmp_path: Path) -> Iterator[Callable[..., tuple[TaskRun, BaseException | None]]]:
     """Runs a call as trial 1 of task `refund` in record mode, into an empty store."""
@@ -321,7 +335,12 @@ def record(tmp_path: Path) -> Iterator[Callable[..., tuple[TaskRun, BaseExceptio
         codecs=(),
         redact=lambda request, answer: (request, answer),
     )
-    yield lambda call: runner.run(MeasuredTask("support", "refund", 1, "definition"), call)
+
+    def run(call: Callable[[], Any]) -> tuple[TaskRun, BaseException | None]:
+        runner.prover = ProvedHere(runner, call)  # type: ignore[assignment]
+        return runner.run(MeasuredTask("support", "refund", 1, "definition"), call)
+
+    yield run
     api.activate(None)
     meter.stop()
 
@@ -348,20 +367,15 @@ def test_no_model_answered(record: Any, model: ModelServer, tmp_path: Path) -> N
 
 def test_unproved_recording(record: Any, model: ModelServer, tmp_path: Path) -> None:
     """An agent with a random id in its prompt cannot be replayed: its recording is not stored, the difference shown."""
-    sent: list[str] = []
-
-    def agent() -> None:
-        sent.append(uuid.uuid4().hex)
-        ask(model.base_url, sent[-1])
-
-    task_run, _ = record(agent)
+    task_run, _ = record(lambda: ask(model.base_url, uuid.uuid4().hex))
 
     (problem,) = [problem for problem in task_run.problems if problem.slug == "unproved-recording"]
     assert problem.text == (
-        "support::refund::t1: the recording does not replay, so it was not stored: call 1: "
-        f'messages[0] (user): "{sent[0]}" -> "{sent[1]}"; mend: make the requests steady from run to run, or name '
-        "what changes in `volatile` of budget.toml"
+        "the recording does not replay, so it was not stored: call 1: messages[0] (user): a fresh id; mend: make the"
+        " requests steady from run to run, or let [measure] of budget.toml ignore what changes:"
+        " volatile = ['^[0-9a-f]{32}']"
     )
+    assert task_run.volatile == ("^[0-9a-f]{32}",)
     assert (problem.verdict, task_run.recording) == ("invalid", None)
     assert not any(tmp_path.iterdir())
 

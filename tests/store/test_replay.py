@@ -51,7 +51,7 @@ def test_a7_more_calls_than_recorded_are_counted_and_never_served(stored: Record
     note = source.note()
     assert note is not None
     assert (note.call, note.role, note.recorded, note.requested, note.leftover) == (3, "model", 2, 5, 0)
-    assert note.changes == ("more calls than recorded: at least 5 of POST /v1/chat/completions, 2 recorded",)
+    assert note.changes == ("at least 5 calls of POST /v1/chat/completions, 2 recorded: fanout rose",)
 
 
 def test_a7_fewer_calls_leave_leftovers(stored: RecordingStore) -> None:
@@ -304,3 +304,94 @@ def test_a_look_up_is_fast(stored: RecordingStore) -> None:
 
     assert answers == [f"#{n}" for n in range(60)]
     assert spent / 60 < 0.001
+
+
+def asked(text: str, agent: str = "", **more: object) -> HttpRequest:
+    """A request of a client that names itself in its User-Agent."""
+    request = chat_request(text, **more)
+    return dataclasses.replace(request, headers=(*request.headers, ("user-agent", agent)))
+
+
+def explained(stored: RecordingStore, before: HttpRequest, after: HttpRequest) -> tuple[str, ...]:
+    source = ReplaySource(stored.save(recording((exchange(before, chat_answer("x")),))))
+    assert source.answer(after, "model") is None
+    note = source.note()
+    assert note is not None
+    return note.changes
+
+
+OLD, NEW = "OpenAI/Python 2.8.0 os/shop-laptop", "OpenAI/Python 2.9.1"
+
+
+def test_what_an_sdk_update_adds_is_told_from_what_a_user_changes(stored: RecordingStore) -> None:
+    """Keys on one side only, when the SDK is another version, are probably its own; all else the user has changed."""
+    before = asked("a", OLD, user="u1", temperature=1)
+    after = asked("a", NEW, temperature=2, service_tier="auto", store=None)
+
+    assert explained(stored, before, after) == (
+        "probably by the SDK (OpenAI/Python 2.8.0 -> 2.9.1): service_tier, store added; user left out",
+        "temperature: 1 -> 2",
+    )
+    assert explained(stored, before, asked("a", NEW, user="u1", temperature=1, store=None)) == (
+        "probably by the SDK (OpenAI/Python 2.8.0 -> 2.9.1): store added",
+    )
+    assert explained(stored, before, asked("b", NEW, user="u1", temperature=1)) == (
+        "SDK: OpenAI/Python 2.8.0 -> 2.9.1",
+        'messages[0] (user): "a" -> "b"',
+    )
+
+
+def test_without_an_update_no_sdk_is_named(stored: RecordingStore) -> None:
+    """The same version, another library, or none that is told: then what differs is what somebody changed."""
+    after = asked("a", store=None)
+    for old, new in ((OLD, OLD), (OLD, "Anthropic/Python 0.9"), ("", NEW), (OLD, "curl")):
+        found = explained(stored, asked("a", old), dataclasses.replace(after, headers=(("user-agent", new),)))
+        assert found == ("store: (not set) -> null",)
+
+
+def test_of_a_user_agent_only_name_and_version_are_kept(stored: RecordingStore) -> None:
+    """What it tells of the machine beside them is nobody's business."""
+    saved = stored.save(recording((exchange(asked("a", OLD), chat_answer("x")),)))
+
+    assert dict(saved.exchanges[0].request.headers)["user-agent"] == "OpenAI/Python 2.8.0"
+
+
+def test_each_entry_counts_the_requests_in_which_it_ignored_something(stored: RecordingStore) -> None:
+    """What was the same, or what another entry has ignored, counts for none."""
+    volatile = ("/metadata/run", "on \\d+", "/seed")
+    saved = stored.save(recording(chat("a on 1", "b on 1", "c")))
+    source = ReplaySource(saved, volatile)
+    for text in ("a on 2", "b on 1", "c"):
+        source.answer(chat_request(text), "model")
+
+    assert (source.note(), dict(source.ignored)) == (None, {"on \\d+": 1})
+
+
+def test_a_forgiving_source_shows_all_that_differs(stored: RecordingStore) -> None:
+    """A request that is not on the recording hears the answer of the one most like it, and is noted all the same."""
+    saved = stored.save(recording(chat("first of 1", "second of 1", "third")))
+    source = ReplaySource(saved, forgiving=True)
+    answers = [heard(source.answer(chat_request(t), "model")) for t in ("second of 2", "first of 2", "third", "more")]
+
+    assert answers == ["re: second of 1 #1", "re: first of 1 #0", "re: third #2", None]
+    bodies = [
+        (miss.call, json.loads(miss.recorded.body)["messages"][0]["content"] if miss.recorded else None)
+        for miss in source.missed
+    ]
+    assert bodies == [(1, "second of 1"), (2, "first of 1"), (4, None)]
+    assert source.missed[2].changes == ("at least 4 calls of POST /v1/chat/completions, 3 recorded: fanout rose",)
+    assert source.note() is not None
+
+
+def test_one_change_in_many_texts_is_of_one_kind(stored: RecordingStore) -> None:
+    """However the text differs that it stands in, what was changed is the same."""
+    kinds = set()
+    for text in ("Where is my parcel?", "I want my money back"):
+        source = ReplaySource(stored.save(recording(chat(f"Question: {text} Answer briefly."))))
+        source.answer(chat_request(f"Question: {text} Answer in one word."), "model")
+        note = source.note()
+        assert note is not None
+        assert text[-8:] in note.changes[0]
+        kinds.add(note.kinds)
+
+    assert kinds == {('messages[0] (user): "…briefly…" -> "…in one word…"',)}

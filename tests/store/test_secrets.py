@@ -71,7 +71,7 @@ def test_tokens_that_a_tool_hears_are_redacted(tmp_path: Path) -> None:
         "POST",
         "https://user:CANARY-0@login.example/token#CANARY-1",
         (("content-type", "application/x-www-form-urlencoded"),),
-        b"grant_type=x&client_secret=CANARY-2",
+        b"grant_type=x&client_secret=CANARY-2&assertion=eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJ4In0.c2ln",
     )
     answer = HttpAnswer(
         200, (("content-type", "application/json"),), (b'{"access_tok', b'en":"CANARY-3","n":1}'), (1, 2), 3
@@ -80,7 +80,7 @@ def test_tokens_that_a_tool_hears_are_redacted(tmp_path: Path) -> None:
     stored = RecordingStore(tmp_path, {}).save(recording((exchange(request, answer, role="tool"),))).exchanges[0]
 
     assert stored.request.url == "https://login.example/token"
-    assert stored.request.body == b"grant_type=x&client_secret=[redacted]"
+    assert stored.request.body == b"grant_type=x&client_secret=[redacted]&assertion=[redacted]"
     assert stored.answer.body == b'{"access_token":"[redacted]","n":1}'
 
 

@@ -55,13 +55,21 @@ class Process:
 
     Args:
         given: what stands on its stdin; nothing by default.
+        pass_fds: descriptors that it inherits.
 
     Raises:
         OSError: it cannot be run.
     """
 
     def __init__(
-        self, command: Sequence[str], *, cwd: Path, environ: Mapping[str, str], reaper: Reaper, given: bytes = b""
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        environ: Mapping[str, str],
+        reaper: Reaper,
+        given: bytes = b"",
+        pass_fds: Sequence[int] = (),
     ) -> None:
         # Files, not pipes: whatever its own children keep open, what it has written can be read once it has ended.
         self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
@@ -79,6 +87,7 @@ class Process:
                     stdout=self._out,
                     stderr=self._err,
                     start_new_session=True,
+                    pass_fds=pass_fds,
                 )
             except BaseException:
                 self.close()
@@ -103,6 +112,10 @@ class Process:
 
         # Not a thread of the running task: a server outlives it.
         own_thread(wait)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, which ``when_ended`` was asked for, for a while."""
+        self._ended.wait(seconds)
 
     def end(self, grace_s: float = _GRACE_S) -> int:
         """End the whole group: asked first, where there is a grace. Its exit code, negative for a signal."""
