@@ -137,7 +137,9 @@ def test_it_dies_with_a_run_that_is_killed(tmp_path: Path) -> None:
     print(made._child._receive(made._child._begin_until, "")["begun"], flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(lines)], cwd=tmp_path, capture_output=True, text=True)
+    environ = os.environ | {"TMPDIR": str(tmp_path)}  # nobody is left to remove what it has put there
+    command = [sys.executable, "-c", textwrap.dedent(lines)]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     pid = int(done.stdout)
     for _ in range(500):
