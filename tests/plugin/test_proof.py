@@ -50,6 +50,8 @@ def answer(task):
         ask("about " + ", ".join(TOPICS))
     elif task == "results":
         ask("sum up: " + parallel())
+    elif task == "killed" and os.environ.get("PYTHONHASHSEED") == "20011":
+        os.kill(os.getpid(), 9)
     elif task == "key":
         ask("key " + os.environ["OPENAI_API_KEY"])
     return ask("steady")
@@ -61,8 +63,18 @@ LINE = (
 )
 
 
+CONFTEST = """\
+import os
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("PYTHONHASHSEED") == "20011":
+        items[:] = [item for item in items if "gone" not in item.name]
+"""
+
+
 def shop(project: Project, *tasks: str) -> None:
     project.write("shop.py", AGENT)
+    project.write("conftest.py", CONFTEST)
     project.write_tasks({task: task for task in tasks})
 
 
@@ -71,14 +83,14 @@ def script(entry: Any) -> dict[str, Any]:
     return {"text": f"done-{asked}", "delay_s": SLOWEST_FIRST[asked]} if asked in SLOWEST_FIRST else {"text": "done"}
 
 
-def unproved(report: dict[str, Any] | None) -> dict[str, str]:
+def refused(report: dict[str, Any] | None, slug: str = "unproved-recording") -> dict[str, str]:
     """Why which task was not stored."""
     assert report is not None
     return {
         trial["task"]: problem["text"]
         for trial in report["classes"][0]["tasks"]
         for problem in trial["problems"]
-        if problem["slug"] == "unproved-recording"
+        if problem["slug"] == slug
     }
 
 
@@ -88,12 +100,13 @@ def stored(project: Project) -> list[str]:
 
 def test_what_changes_from_run_to_run_is_shown_with_its_line(project: Project, model: ModelServer) -> None:
     """Today's date, fresh ids, the order of a set and of parallel results: each is named, and nothing of it is stored;
-    with the line that is shown dates and ids are ignored, while an order is not."""
-    shop(project, "date", "ids", "set", "results", "key")
+    with the line that is shown dates and ids are ignored, while an order is not. Nor is a trial stored whose proof dies
+    or whose task another plugin leaves out there, and the trials after it are proved."""
+    shop(project, "date", "ids", "set", "killed", "results", "gone", "key")
     model.restart(script)
     first = project.pytest("--fanout-mode=record", "--fanout-trials=1")
 
-    why = unproved(first.report)
+    why = refused(first.report)
     head = "the recording does not replay, so it was not stored: call "
     mend = "; mend: make the requests steady from run to run"
     sort = " (sort what comes from a set, a folder or parallel work before it is sent: an order cannot be ignored)"
@@ -108,13 +121,18 @@ def test_what_changes_from_run_to_run_is_shown_with_its_line(project: Project, m
     assert why["set"] == f"{head}1: messages[1] (user): the same words in another order{mend}{sort}"
     assert why["results"] == f"{head}7: messages[1] (user): results in another order{mend}{sort}"
     assert stored(project) == ["key"]
-    assert len(model.log) == 3 + 3 + 2 + 8 + 2  # the proofs have asked nobody
+    assert len(model.log) == 3 + 3 + 2 + 1 + 8 + 1 + 2  # the proofs have asked nobody
+    lost = refused(first.report, "proof-not-run")
+    where = "the recording could not be proved, so it was not stored: the process that proves recordings "
+    assert lost["gone"].startswith(f"{where}did not collect this task\n")
+    assert lost["killed"].startswith(f"{where}was ended by SIGKILL; its last lines:\n")
+    assert len(lost) == 2
 
     lines = [text.rpartition("volatile = [")[2].rstrip("]") for text in (why["date"], why["ids"])]
     project.write("baselines/budget.toml", f"schema = 1\n[measure]\nvolatile = [{', '.join(lines)}]\n")
     again = project.pytest("--fanout-mode=record", "--fanout-trials=1")
 
-    assert sorted(unproved(again.report)) == ["results", "set"], again.text
+    assert sorted(refused(again.report)) == ["results", "set"], again.text
     assert stored(project) == ["date", "ids", "key"]
 
 

@@ -47,10 +47,14 @@ def compared(stored: Recording, samples: Mapping[str, int | None], replay: Repla
         return Proof((f"the task was skipped on replay: {replay.skipped}",))
     if replay.missed:
         return _of_requests(stored, replay.missed)
+    differences = []
     if replay.leftover:
-        return Proof((f"{replay.leftover} recorded requests were not made again",))
+        differences.append(f"{replay.leftover} recorded requests were not made again")
     if replay.passed != stored.passed:
-        return Proof((f"the task {'failed' if stored.passed else 'passed'} on replay: {replay.error}",))
+        ended = f"failed on replay: {replay.error}" if stored.passed else "passed on replay"
+        differences.append(f"the task {ended}")
+    if differences:
+        return Proof(tuple(differences))
     if dict(replay.samples) != dict(samples):
         moved = sorted(name for name, value in samples.items() if replay.samples.get(name) != value)
         return Proof((f"other numbers on replay: {', '.join(moved)}",))

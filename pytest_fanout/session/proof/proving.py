@@ -44,7 +44,9 @@ class ProofSession(FanoutSession):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         following = dict(zip(session.items, [*session.items[1:], None], strict=True))
-        items = {(work.agent, work.task, work.trial): item for item, work in self.works.items()}
+        # of those that were collected, not of those that another plugin has let go since
+        works = [(self.works[item], item) for item in session.items]
+        items = {(work.agent, work.task, work.trial): item for work, item in works}
         self._tell({"begun": True})
         for text in self._jobs:
             job = json.loads(text)
