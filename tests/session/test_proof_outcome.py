@@ -71,6 +71,6 @@ def test_the_line_holds_what_stands_in_the_budget_already() -> None:
     text = unproved_text(Proof(("call 1: a: a date",), ("it's \\d", "/a")), ("/seed",))
 
     assert text == (
-        "the recording does not replay, so it was not stored: call 1: a: a date; mend: make the requests steady from run"
-        " to run, or let [measure] of budget.toml ignore what changes: volatile = ['/seed', \"it's \\\\d\", '/a']"
+        "the recording does not replay, so it was not stored: call 1: a: a date; mend: make the requests steady from"
+        " run to run, or let [measure] of budget.toml ignore what changes: volatile = ['/seed', \"it's \\\\d\", '/a']"
     )
