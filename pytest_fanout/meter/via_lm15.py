@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE, Outer
+from pytest_fanout.meter.outflow import let_wait
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 
@@ -106,10 +107,12 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     @functools.wraps(original)
     async def _do_stream(transport: Any, request: Any) -> Any:
-        begun = _begin(seam, request)
+        begun = _begin(seam, request, waits=False)
         if begun is None:
             return await original(transport, request)
         outer, flight = begun
+        if flight is not None and flight.turn is not None:
+            await let_wait(flight)
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
 
@@ -155,7 +158,7 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     return _do_stream
 
 
-def _begin(seam: Seam, request: Any) -> tuple[Outer, Flight | None] | None:
+def _begin(seam: Seam, request: Any, *, waits: bool = True) -> tuple[Outer, Flight | None] | None:
     """What to set as INSIDE, and the request if it was booked; None: leave it alone."""
     if seam.probe is not None:
         seam.probe.append(LAYER)
@@ -166,7 +169,7 @@ def _begin(seam: Seam, request: Any) -> tuple[Outer, Flight | None] | None:
     outer = seam.outer(request.method, request.url, body)
     if outer is None:
         return None
-    return outer, seam.begin(LAYER, request.method, request.url, _raw(request.headers), body)
+    return outer, seam.begin(LAYER, request.method, request.url, _raw(request.headers), body, waits=waits)
 
 
 def _raw(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:

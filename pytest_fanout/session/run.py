@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,6 +33,9 @@ from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_unfinished
 from pytest_fanout.wire.canonical import compile_volatile
+
+if TYPE_CHECKING:
+    from pytest_fanout.session.flow.flow import Flow
 
 DEFAULT_TRIALS = 5
 _DATA = "fanout_task_run"  # the attribute that carries a pickled TaskRun on a test report
@@ -65,6 +68,8 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
 
 class FanoutSession:
     """Lives from configure to the end of the session: in the controller, in each xdist worker, or alone."""
+
+    flow: Flow | None = None
 
     def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
         self.config = config
@@ -102,6 +107,10 @@ class FanoutSession:
         self.after = AfterTheEnd(report, run_id)
         self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
         self._anchors: dict[str, Baseline] | None = None
+        if self.mode != "replay" and not config.option.collectonly:
+            from pytest_fanout.session.flow.flow import Flow
+
+            self.flow = Flow(self)
 
     # --- start -----------------------------------------------------------------------------------------------------
 
@@ -116,6 +125,8 @@ class FanoutSession:
             for path in dict.fromkeys(agent.evalset for agent in self.settings.agents.values()):
                 if path.resolve() not in have:
                     args.append(str(path))
+        if self.flow is not None:
+            self.config.pluginmanager.register(self.flow, "fanout-flow")
         if self.is_controller or self.config.option.collectonly:
             return
         codecs = [codec for found in self.config.hook.pytest_fanout_codecs() for codec in (found or ())]
@@ -126,6 +137,7 @@ class FanoutSession:
             codecs=codecs,
             cap_warning=self._warn_of_cap,
         )
+        self.meter.at_recorded_speed = self.mode == "replay" and self.config.option.fanout_replay_speed == "recorded"
         self.told.problems.extend(self.meter.start())
         api.activate(self.meter)
         volatile = compile_volatile(self.budget.measure.volatile, "baselines/budget.toml: [measure] volatile")
@@ -138,6 +150,9 @@ class FanoutSession:
             codecs=codecs,
             redact=self._redact,
         )
+        if self.flow is not None:
+            self.meter.ask_first(self.flow.allowance)
+            self.runner.allowance = self.flow.allowance
         self.outside = Outside(self.meter, self.runner)
         with_children = [name for name, agent in self.settings.agents.items() if agent.children]
         if with_children:
@@ -364,7 +379,7 @@ class FanoutSession:
             return "stale recording"
         if task_run.status in ("capped", "timeout"):
             return f"capped: {task_run.capped}"
-        anchor = self._anchor(task_run.agent)
+        anchor = self.anchor(task_run.agent)
         known = anchor.tasks.get(task_run.task) if anchor is not None else None
         if known is None:
             return f"failed, and the baseline does not say that it passes: {task_run.error}"
@@ -372,7 +387,7 @@ class FanoutSession:
             return f"failed, as in the baseline: {task_run.error}"
         return None
 
-    def _anchor(self, agent: str) -> Baseline | None:
+    def anchor(self, agent: str) -> Baseline | None:
         """HEAD's anchor of a class; None where there is none, or git does not tell."""
         if self._anchors is None:
             self._anchors = {}
@@ -424,6 +439,8 @@ class FanoutSession:
             api.activate(None)
             self.meter.linger(self.after.tell)
             self.meter = None
+        if self.flow is not None:
+            self.told.problems.extend(self.flow.end())
         if self.config.option.collectonly:
             return
         if self.is_worker:
