@@ -74,6 +74,7 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
             if playback.status is None:
+                playback.wait_for_end()
                 raise _error(module, playback.read_to_end())
             return module.TransportResponse(
                 **_head(playback), chunks=_played(module, playback), release=lambda _: playback.close()
@@ -124,6 +125,7 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
             if playback.status is None:
                 while playback.awaits_stop():
                     await asyncio.sleep(0.001)
+                await asyncio.sleep(playback.pause_s(len(playback.chunks)))
                 error = playback.read_to_end()
                 if error == "CancelledError":
                     # The agent gave up waiting: give it the time to do so again.
@@ -218,15 +220,26 @@ def _head(playback: Playback) -> dict[str, Any]:
 
 
 def _played(module: ModuleType, playback: Playback) -> Iterator[bytes]:
-    yield from playback.chunks
-    error = playback.read_to_end()
-    if error is not None:
-        raise _error(module, error)
+    for number, chunk in enumerate(playback.chunks):
+        playback.wait(number)
+        yield chunk
+    playback.wait_for_end()
+    _ended(module, playback)
 
 
 async def _async_played(module: ModuleType, playback: Playback) -> AsyncIterator[bytes]:
-    for chunk in _played(module, playback):
+    for number, chunk in enumerate(playback.chunks):
+        if (pause_s := playback.pause_s(number)) > 0:
+            await asyncio.sleep(pause_s)
         yield chunk
+    await asyncio.sleep(playback.pause_s(len(playback.chunks)))
+    _ended(module, playback)
+
+
+def _ended(module: ModuleType, playback: Playback) -> None:
+    error = playback.read_to_end()
+    if error is not None:
+        raise _error(module, error)
 
 
 def _error(module: ModuleType, name: str | None) -> Exception:
