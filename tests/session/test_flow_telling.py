@@ -106,7 +106,18 @@ def test_what_is_not_known_is_never_nothing() -> None:
         "fanout: research: 1 trial of 1 task runs live: calls, tokens and time unknown, "
         "for there is no recording and no anchor",
         "fanout: support: 8 trials of 2 tasks run live: about 36 calls, 39,600 tokens, 4 minutes, by 3 recordings",
-        "fanout: in all calls, tokens and time unknown",
+        "fanout: in all: calls, tokens and time unknown",
+    ]
+
+
+def test_classes_are_summed() -> None:
+    """What is sure, and what may come on top where anything is recorded."""
+    both = [*TRIALS, Trial("research", "three", 1)]
+
+    assert lines("record", trials=both)[2:] == ["fanout: in all, at least: about 40 calls, 44,550 tokens, 4 minutes"]
+    assert lines("record", trials=both, recorded=TRIALS[:4])[2:] == [
+        "fanout: in all, at least: about 22 calls, 24,750 tokens, 2 minutes; stale ones come on top, at most about 18 "
+        "calls, 19,800 tokens, 2 minutes"
     ]
 
 

@@ -138,18 +138,18 @@ def forecast(
     for trial in trials:
         by_class.setdefault(trial.agent, []).append(trial)
     lines: list[str] = []
-    sure_in_all, more_in_all = Cost(usd=0.0), Cost(usd=0.0)
+    sure_in_all, more_in_all, any_more = Cost(usd=0.0), Cost(usd=0.0), False
     for agent, own in sorted(by_class.items()):
         sure = [trial for trial in own if mode != "record" or not is_recorded(trial)]
         draw, more = draw_of(agent), len(own) - len(sure)
         pace = paces.get(agent, Pace())
         cost, on_top = (cost_of(count, draw, prices, workers, pace) for count in (len(sure), more))
-        sure_in_all, more_in_all = sure_in_all + cost, more_in_all + on_top
+        sure_in_all, more_in_all, any_more = sure_in_all + cost, more_in_all + on_top, any_more or more > 0
         source = f", by {draw.source}" if draw is not None else ", for there is no recording and no anchor"
         lines.append(f"fanout: {agent}: {_said(mode, sure, cost, more, on_top)}{source}")
     if len(lines) > 1:
-        top = f"; stale ones on top, at most {_amounts(more_in_all)}" if mode == "record" else ""
-        lines.append(f"fanout: in all {'at least ' if mode == 'record' else ''}{_amounts(sure_in_all)}{top}")
+        top = f"; stale ones come on top, at most {_amounts(more_in_all)}" if any_more else ""
+        lines.append(f"fanout: in all{', at least' if mode == 'record' else ''}: {_amounts(sure_in_all)}{top}")
     foreseen = sure_in_all.calls if limit is not None and limit.unit == "calls" else sure_in_all.tokens
     if limit is not None and foreseen is not None and foreseen > limit.amount:
         lines.append(f"fanout: that is more than its spend limit of {limit.told}, before which it will stop")
