@@ -35,6 +35,9 @@ class AgentSettings:
     ready_seconds: int = 30
     proxy: bool = False  # send the tools' HTTP of a command or server through the gateway as well
     children: bool = False  # send the calls of what the entry point starts through the gateway
+    requests_per_minute: int | None = None  # what its provider allows; live calls of all workers keep within
+    tokens_per_minute: int | None = None
+    parallel_calls: int | None = None
 
     @property
     def needs_gateway(self) -> bool:
@@ -110,7 +113,8 @@ def _read(path: Path) -> Settings:
 
 
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
-_AGENT_KEYS = {"entrypoint", "evalset", "check", "serve", "post", "ready_seconds", "proxy", "children"}
+_PACES = ("requests_per_minute", "tokens_per_minute", "parallel_calls")
+_AGENT_KEYS = {"entrypoint", "evalset", "check", "serve", "post", "ready_seconds", "proxy", "children", *_PACES}
 
 
 def _agent(name: str, entry: Mapping[str, Any], root: Path, where: str) -> AgentSettings:
@@ -157,6 +161,7 @@ def _agent(name: str, entry: Mapping[str, Any], root: Path, where: str) -> Agent
         ready_seconds=ready_seconds,
         proxy=proxy,
         children="children" in entry,
+        **{key: _amount(key, entry[key], where) for key in _PACES if key in entry},
     )
 
 
@@ -191,6 +196,12 @@ def _only(entry: Mapping[str, Any], keys: tuple[str, ...], allowed: bool, where:
     for key in keys:
         if key in entry and not allowed:
             raise _bad(f"{key} is only {what}", where, f"remove {key}")
+
+
+def _amount(key: str, value: Any, where: str) -> int:
+    if type(value) is not int or not 1 <= value <= 10**12:
+        raise _bad(f"{key} must be a whole number from 1 up", where, f"{key} = 60")
+    return value
 
 
 def _bad(what: str, where: str, mend: str) -> ConfigError:

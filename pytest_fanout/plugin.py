@@ -34,6 +34,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--fanout-agent", action="append", default=[], metavar="NAME", help="only this agent class (repeatable)")
     add("--fanout-shard", metavar="I/N", help="only this part of the tasks; combine the reports afterwards")
     add(
+        "--fanout-spend-limit",
+        metavar="Ncalls|Ntokens",
+        help="stop a live run before it has made more calls, or used more tokens, than that",
+    )
+    add(
+        "--fanout-replay-speed",
+        choices=("fast", "recorded"),
+        default="fast",
+        help="replay as fast as it goes (default), or with the recorded pauses",
+    )
+    add(
         "--fanout-report",
         metavar="PATH",
         default="fanout-report.json",
@@ -62,11 +73,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
         configure(config)
     else:
-        given = [
-            name for name in ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base") if config.getoption(name)
-        ]
+        names = ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base", "fanout_spend_limit")
+        given = [name for name in names if config.getoption(name)]
         if config.getoption("fanout_mode") != "replay":
             given.append("fanout_mode")
+        if config.getoption("fanout_replay_speed") != "fast":
+            given.append("fanout_replay_speed")
         if given:
             option = "--" + given[0].replace("_", "-")
             raise pytest.UsageError(

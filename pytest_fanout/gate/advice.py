@@ -26,6 +26,9 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
         say('git add -A && git commit -m "Start"')
     elif "no-base" in slugs:
         say("set fetch-depth: 0 on actions/checkout, or name a commit with --fanout-base=REV")
+    if "spend-limit" in slugs:
+        goes_on = "record --fanout-spend-limit=…" if run.mode != "live" else "live, with a higher --fanout-spend-limit"
+        return (*steps, f"pytest --fanout-budget --fanout-mode={goes_on}")
     if verdict.verdict == "shard":
         say("pytest --fanout-budget on all shards; a shard alone is never judged")
     for result in verdict.classes:

@@ -25,6 +25,7 @@ class Probe:
     """Stands for the flight of a probe; ``playback``: the recording that answers it, None for the live one."""
 
     layer = "aiohttp"
+    scope = replayed = None  # it is of no task
 
     def __init__(self, seen: list[str], request: Any) -> None:
         self._seen = seen

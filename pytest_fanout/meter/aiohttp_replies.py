@@ -30,7 +30,7 @@ def player(module: ModuleType) -> Connect:
 
     async def connect(connector: Any, request: Any, playback: Playback) -> Any:
         # Let the siblings of this call run, as a network would: parallel calls stay parallel in replay.
-        await asyncio.sleep(0)
+        await asyncio.sleep(playback.pause_s(0 if _is_stream(playback) else len(playback.chunks)))
         loop = asyncio.get_running_loop()
         protocol = protocol_class(loop, playback, request)
         if playback.status is None:
@@ -48,6 +48,11 @@ def player(module: ModuleType) -> Connect:
         return connection_class(connector, request.connection_key, protocol, loop)
 
     return connect
+
+
+def _is_stream(playback: Playback) -> bool:
+    """Whether it is handed out chunk by chunk; what is coded comes as a whole."""
+    return len(playback.chunks) > 1 and not any(name.lower() == b"content-encoding" for name, _ in playback.headers)
 
 
 async def give_up(playback: Playback) -> None:
@@ -176,6 +181,7 @@ def _reader(module: ModuleType) -> Any:
             super().__init__(protocol, limit, timer=timer, loop=loop)
             self._playback = playback
             self._left = iter(chunks)
+            self._number = 0  # of the chunk that came last
             if len(chunks) > 1:
                 self._feed(next(self._left))
             elif playback.is_whole:
@@ -191,7 +197,8 @@ def _reader(module: ModuleType) -> Any:
             self.end_http_chunk_receiving()
 
         async def _wait(self, func_name: str) -> None:
-            await asyncio.sleep(0)
+            self._number += 1
+            await asyncio.sleep(self._playback.pause_s(self._number))
             chunk = next(self._left, None)
             if chunk is not None:
                 self._feed(chunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_fanout.meter.outflow import is_over
 from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
 from pytest_fanout.wire.thinning import can_thin, thin
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_fanout.meter.keys import SealedKeys
+    from pytest_fanout.meter.outflow import Turn
     from pytest_fanout.meter.reader import Reader
     from pytest_fanout.meter.task import TaskScope
     from pytest_fanout.records import Replayed
@@ -82,8 +84,11 @@ class Flight:
         "size",
         "started_ns",
         "status",
+        "t0",
         "thinned",
+        "turn",
         "url",
+        "waits",
     )
 
     def __init__(
@@ -129,10 +134,17 @@ class Flight:
         self.outcome: str | None = None
         self.error: str | None = None
         self.seq = scope.number() if scope is not None else 0
-        self.started_ns = time.perf_counter_ns()
+        self.turn: Turn | None = None  # its place among the calls of the whole run, until it has ended
+        self.waits = False  # for that turn
         self.ended_ns = 0
+        self.starts()
 
     # --- while it flies ----------------------------------------------------------------------------------------
+
+    def starts(self) -> None:
+        """It goes out now. ``t0`` is the start of its task, moved on by the time in which calls waited for a turn."""
+        self.started_ns = time.perf_counter_ns()
+        self.t0 = self.started_ns if self.scope is None else self.scope.t0 + self.scope.paused_ns
 
     def began(self, status: int, headers: RawHeaders) -> None:
         """The response's head has arrived."""
@@ -174,6 +186,11 @@ class Flight:
                 self.scope.release(self)
             elif self.scope.pending:
                 self.scope.poll(self)
+            if self.scope.waiting:
+                self.scope.waits(0)
+        if self.turn is not None:  # of no task, or of one that has ended
+            tokens, _, reached = self.cost()
+            is_over(self, tokens, reached=reached)
 
     def _is_cut(self, error: str) -> bool:
         # cancelled, or its client closed under it, while the agent came to its end; a server that was not there was not
@@ -261,8 +278,7 @@ class Flight:
     def exchange(self) -> Exchange:
         """The finished record of it. In replay answer and times are the recorded ones."""
         request = self.keys.scrub(self.request())
-        t0 = self.scope.t0 if self.scope is not None else self.started_ns
-        started_ms = max(0, (self.started_ns - t0) // 1_000_000)
+        started_ms = max(0, (self.started_ns - self.t0) // 1_000_000)
         if self.replayed is not None:
             answer, started_ms = self.replayed.answer, self.replayed.started_ms
         elif self.reply is not None:
@@ -287,7 +303,7 @@ class Flight:
         if outcome is None:
             outcome, ended = "unread", self.chunk_ns[-1] if self.chunk_ns else time.perf_counter_ns()
         # Start and end are floored on one clock, so that a call which follows another never seems to overlap it.
-        t0 = self.scope.t0 if self.scope is not None else self.started_ns
+        t0 = self.t0
         begin = (self.started_ns - t0) // 1_000_000
         return HttpAnswer(
             status=self.status,

@@ -20,6 +20,7 @@ from pytest_fanout.meter.hooks import BY_MODULE, Hook
 from pytest_fanout.meter.importing import ImportWatch
 from pytest_fanout.meter.keys import SealedKeys
 from pytest_fanout.meter.ledger import Ledger
+from pytest_fanout.meter.outflow import Outflow
 from pytest_fanout.meter.reader import Reader
 from pytest_fanout.meter.seam import Redact, Seam
 from pytest_fanout.meter.stopper import Stopper
@@ -88,6 +89,7 @@ class Meter:
         self._hooked: list[tuple[Hook, ModuleType]] = []
         self._failed: list[Problem] = []
         self._told = 0  # of them, those that start() has returned
+        self.at_recorded_speed = False  # replay with the recorded pauses
 
     # --- the run -----------------------------------------------------------------------------------------------
 
@@ -168,6 +170,10 @@ class Meter:
         if self._gateway is None:
             self._gateway = Gateway(self._seam, self._keys, port=port)
         return self._gateway
+
+    def ask_first(self, outflow: Outflow) -> None:
+        """From now on no live model call goes out that this does not let go."""
+        self._seam.outflow = outflow
 
     def count_children(self, agents: Iterable[str]) -> None:
         """From now on processes that tasks of these classes start go through the gateway."""
@@ -259,7 +265,16 @@ class Meter:
 
     def _scope(self, agent: str, task: str, trial: int, caps: Caps, source: Source | None) -> TaskScope:
         return TaskScope(
-            agent, task, trial, caps, source, self._codecs, self._rules.model_hosts, cap_warning=self._cap_warning
+            agent,
+            task,
+            trial,
+            caps,
+            source,
+            self._codecs,
+            self._rules.model_hosts,
+            cap_warning=self._cap_warning,
+            outflow=self._seam.outflow,
+            at_recorded_speed=self.at_recorded_speed,
         )
 
     def settle(self, scope: TaskScope) -> None:

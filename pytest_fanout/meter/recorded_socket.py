@@ -67,7 +67,7 @@ def recorded_error(name: str) -> Exception:
 
 class _Silence(Playback):
     def __init__(self) -> None:
-        self.status, self.chunks, self.headers, self.is_whole = 204, (), [], True
+        self.status, self.chunks, self.headers, self.is_whole, self._is_timed = 204, (), [], True, False
 
     def read_to_end(self) -> str | None:
         return None
@@ -106,6 +106,9 @@ class _Answer(io.RawIOBase):
     def __init__(self, playback: Playback) -> None:
         self._playback = playback
         self._pieces = _pieces(playback)
+        # of its pieces: the head comes with the first chunk, and chunks without a byte are none
+        self._numbers = iter([number for number, chunk in enumerate(playback.chunks) if chunk])
+        playback.wait(0)
         self._piece = memoryview(next(self._pieces))
         self._after: bytes | None = next(self._pieces, None)
 
@@ -114,6 +117,7 @@ class _Answer(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._piece:
+            self._playback.wait(next(self._numbers, len(self._playback.chunks)))
             if self._after is None:
                 return self._cut()
             self._piece, self._after = memoryview(self._after), next(self._pieces, None)

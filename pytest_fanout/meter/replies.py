@@ -10,6 +10,7 @@ from pytest_fanout.meter.task import FINISH_S, TaskScope
 from pytest_fanout.records import HttpAnswer
 
 _RETRIED = frozenset({408, 409, 429})
+_LONGEST_PAUSE_S = 0.25  # no stop is raised amid code of ours
 _PREFIXES = frozenset({"closed_early", "partial", "unread"})
 
 
@@ -26,7 +27,29 @@ class Playback:
         self.ended_ms = answer.ended_ms
         self.is_whole = answer.outcome == "complete"
         self._is_cut = answer.status is None and answer.error == CUT
-        self._patience = time.monotonic() + FINISH_S
+        self._begun = time.monotonic()
+        self._patience = self._begun + FINISH_S
+        scope = flight.scope
+        self._is_timed = flight.replayed is not None and scope is not None and scope.at_recorded_speed
+
+    def pause_s(self, number: int) -> float:
+        """Seconds until that chunk came when it was recorded, or the end for a number beyond; 0 in a fast replay."""
+        if not self._is_timed:
+            return 0.0
+        times = self._answer.chunk_ms
+        at_ms = times[number] if number < len(times) else self.ended_ms
+        return max(0.0, self._begun + at_ms / 1000 - time.monotonic())
+
+    def wait(self, number: int) -> None:
+        """The same, waited for, unless the task is stopped meanwhile."""
+        if not self._is_timed:
+            return
+        scope = self._flight.scope
+        while (pause_s := self.pause_s(number)) > 0 and scope is not None and scope.capped is None:
+            time.sleep(min(pause_s, _LONGEST_PAUSE_S))
+
+    def wait_for_end(self) -> None:
+        self.wait(len(self.chunks))
 
     def read_to_end(self) -> str | None:
         """The client has read all that there is: the name of the error to raise in it, or None."""

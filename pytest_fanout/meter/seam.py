@@ -6,6 +6,7 @@ import fnmatch
 import json
 import mmap
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import quote
@@ -14,6 +15,8 @@ from pytest_fanout import wire
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
 from pytest_fanout.meter.ledger import AGENT, ANY, SETUP, TOOL, Ledger, Outer, Place, Sent, outer_request
+from pytest_fanout.meter.outflow import SPEND_LIMIT, UNPACED, Outflow, request_tokens
+from pytest_fanout.meter.outflow import waits as waits_of
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
@@ -59,6 +62,7 @@ class Seam:
         self._child_called = mmap.mmap(-1, 1)  # shared with children made by fork: 1 once one has called a model
         self.ended: Callable[[str], None] | None = None  # the run is over: who is to be told of a call that still comes
         self.exiting = False  # and so is the process
+        self.outflow: Outflow | None = None  # asked before a live model call goes out
         self.probe: list[str] | None = None  # while a hook proves itself: what it saw
         self.problems: list[Problem] = []
         self.late = 0
@@ -99,10 +103,12 @@ class Seam:
         is_local: Callable[[], bool] = lambda: False,
         place: Place | None = None,
         depth: int | None = None,
+        waits: bool = True,
     ) -> Flight | None:
         """Book a request before it is sent. ``is_local``: whether it goes to code of this process, not to a network.
         ``place``: its owner, where the request itself says so; otherwise the owner of the code that asks. ``depth``:
-        how deep in agents that start agents it was made, where the request says so.
+        how deep in agents that start agents it was made, where the request says so. ``waits`` False: the hook itself
+        waits for the flight's turn (``outflow.waits``), which holds up no event loop.
 
         Returns:
             None: it is none of ours, let it pass. A flight with ``reply`` or ``replayed``: answer with that.
@@ -130,13 +136,20 @@ class Seam:
         flight = self._flight(scope, bucket, layer, method, url, headers, body)
         flight.role, flight.counted, flight.depth = target.role, target.counted, depth
         scope.reserve(flight)
+        if scope.waiting:
+            scope.waits(0)
+            flight.starts()
         if target.role == "model":
             self._remember(scope, target)
         if target.way == "live_input":
             flight.live_input = True
         elif scope.source is not None or self.mode == "replay":
             return self._from_source(scope, flight)
-        return self._live(flight, target)
+        flight = self._live(flight, target)
+        if flight.turn is not None and waits and layer not in UNPACED:
+            for pause_s in waits_of(flight):
+                time.sleep(pause_s)
+        return flight
 
     def begin_tool(self, name: str, arguments: bytes) -> tuple[Flight, Outer] | None:
         """Book a call of one of the agent's functions whose results are recorded.
@@ -298,12 +311,26 @@ class Seam:
         if missing is not None and target.role == "model" and not is_loopback(target.host):
             text = self.missing_key(missing, flight.method, target.host, scope)
             return self._refused(flight, 401, "missing-key", text)
+        if self.outflow is not None and flight.counted:
+            flight.turn = self.outflow.ask(scope.agent if scope is not None else None, request_tokens(flight.body))
+            if flight.turn is None:
+                return self._unaffordable(flight)
         if self.mode == "live":
             flight.keep_little()
         if scope is not None and flight.counted:
             with scope.lock:
                 scope.spent_calls += 1
         return flight
+
+    def _unaffordable(self, flight: Flight) -> Flight:
+        """The run may spend no more: nothing is sent, and the task is stopped."""
+        scope = flight.scope
+        if scope is None or scope.closed:
+            return self._refused(flight, 400, "spend-limit", "the run may spend no more")
+        flight.refuse("TaskStopped")
+        scope.release(flight)
+        scope.stop(SPEND_LIMIT)
+        raise scope.stopped()
 
     def _unowned(
         self,

@@ -129,7 +129,7 @@ class Stopper:
             limit = scope.caps.wall_seconds
             if limit is None:
                 return None
-            left = limit - (time.perf_counter_ns() - scope.t0) / 1e9
+            left = limit - scope.elapsed_ns() / 1e9
             if left > 0:
                 warn_in = left - 0.2 * limit
                 if warn_in <= 0:

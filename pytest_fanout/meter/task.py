@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.ledger import AGENT, Place
+from pytest_fanout.meter.outflow import SPEND_LIMIT, is_over
 from pytest_fanout.records import Caps, Exchange, HttpRequest, ModelCall, Problem, Replayed
 
 if TYPE_CHECKING:
     from pytest_fanout.meter.flight import Flight
+    from pytest_fanout.meter.outflow import Outflow
     from pytest_fanout.meter.samples import Measured
 
 #: How long calls in flight may go on when their task has been stopped: what they cost is known then.
@@ -91,6 +93,10 @@ class TaskScope:
     hosts: set[str] = field(default_factory=set)
     on_stop: Callable[[], object] = lambda: None  # called once a cap is reached
     error: type[TaskStopped] = TaskStopped  # what is raised then
+    outflow: Outflow | None = None
+    at_recorded_speed: bool = False  # replayed answers come when they came
+    paused_ns: int = 0  # in which its calls did nothing but wait for their turn
+    waiting: int = 0  # calls that wait for it now
 
     def __post_init__(self) -> None:
         self.home = Place(self, AGENT)
@@ -101,6 +107,7 @@ class TaskScope:
         self._broken: dict[str, list[tuple[str, bytes]]] = {}  # url -> attempts that a retry continues
         self._warned: set[str] = set()
         self._refused = False
+        self._paused_from: int | None = None
         self.pending: dict[str, str] = {}  # id of a background run -> bucket, until a poll tells what it has cost
 
     # --- what a test may ask ------------------------------------------------------------------------------------
@@ -137,7 +144,22 @@ class TaskScope:
     # --- what the seam does ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        return (time.perf_counter_ns() - self.t0) // 1_000_000
+        return self.elapsed_ns() // 1_000_000
+
+    def elapsed_ns(self) -> int:
+        """Time since its start, without that in which its calls only waited for their turn."""
+        now, since = time.perf_counter_ns(), self._paused_from
+        return now - self.t0 - self.paused_ns - (now - since if since is not None else 0)
+
+    def waits(self, change: int) -> None:
+        """A call begins to wait for its turn (1), has it (-1), or something else began or ended meanwhile (0)."""
+        with self.lock:
+            now = time.perf_counter_ns()
+            if self._paused_from is not None:
+                self.paused_ns += now - self._paused_from
+            self.waiting += change
+            is_busy = any(flight.outcome is None and not flight.waits for flight in self.flights)
+            self._paused_from = now if self.waiting and not is_busy else None
 
     def number(self) -> int:
         return next(self._numbers)
@@ -176,6 +198,8 @@ class TaskScope:
 
     def stopped(self) -> TaskStopped:
         cap = self.capped or ""
+        if cap == SPEND_LIMIT:
+            return self.error(f"pytest-fanout: {self.task!r} of {self.agent} was stopped: the run may spend no more")
         return self.error(
             f"pytest-fanout: {self.task!r} of {self.agent} reached its cap {cap} = {getattr(self.caps, cap, None)}:"
             " it was stopped and every further call of it is refused"
@@ -186,7 +210,7 @@ class TaskScope:
         cut = sum(flight.was_cut for flight in self.flights)
         if cut and self.capped is not None:
             text = f"{cut} model call{'s were' if cut > 1 else ' was'} under way when {self.task!r} of {self.agent} was"
-            cap = f"{self.capped} = {getattr(self.caps, self.capped)}"
+            cap = f"{self.capped} = {getattr(self.caps, self.capped, None)}"
             self.add_problem("calls-cut-off", f"{text} stopped by its cap {cap}: what they cost is not known", "notice")
 
     def note_given_up_calls(self) -> None:
@@ -237,6 +261,8 @@ class TaskScope:
         """Book what an attempt has cost, once it has ended."""
         warnings: list[tuple[str, float]] = []
         tokens, asked, reached = flight.cost()
+        if flight.turn is not None:
+            is_over(flight, tokens, reached=reached)
         with self.lock:
             if not flight.holds:
                 return
@@ -278,6 +304,8 @@ class TaskScope:
             if told is None or bucket is None:
                 return
             used = self._used[bucket]
+            if self.outflow is not None:
+                self.outflow.add((told.input_tokens or 0) + (told.output_tokens or 0))
             used.tokens += (told.input_tokens or 0) + (told.output_tokens or 0)
             used.tool_calls += len(told.tool_calls)
             self._warn_from(used, warnings)

@@ -25,6 +25,7 @@ from pytest_fanout.meter.aiohttp_replies import player
 from pytest_fanout.meter.aiohttp_tee import Tee
 from pytest_fanout.meter.flight import Flight, RawHeaders
 from pytest_fanout.meter.ledger import INSIDE, Outer, Sent
+from pytest_fanout.meter.outflow import UNPACED, let_wait
 from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
@@ -137,6 +138,8 @@ class _Hooks:
             body = self.whole(request)
             try:
                 hop, outer, playback = self._book(request, await self.made(request) if body is None else body)
+                if type(hop) is Flight and hop.turn is not None and hop.layer not in UNPACED:
+                    await let_wait(hop)
             except TaskStopped:
                 await seam.let_finish()
                 raise
@@ -166,7 +169,7 @@ class _Hooks:
         outer = seam.outer(method, url, body)
         if outer is None:
             return seam.sending(method, path_of(url).encode()) or _PASSED, None, None
-        flight = seam.begin(layer, method, url, raw_headers(request), body)
+        flight = seam.begin(layer, method, url, raw_headers(request), body, waits=False)
         if flight is None:
             return _PASSED, outer, None
         return flight, outer, playback_of(flight)

@@ -187,6 +187,7 @@ class _Hook:
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
             if playback.status is None and (playback.error or "").endswith(_SENDING):
+                playback.wait_for_end()
                 raise recorded_error(playback.read_to_end() or "")
         else:
             if flight is not None and flight.opened is not None:
@@ -344,6 +345,7 @@ def _take_back(problems: list[Problem], alarms: list[Problem]) -> None:
 
 def _replay(conn: Any, original: Any, playback: Playback) -> Any:
     if playback.status is None:
+        playback.wait_for_end()
         raise recorded_error(playback.read_to_end() or "")
     before, conn.sock = conn.sock, RecordedSocket(playback)
     try:

@@ -16,6 +16,7 @@ from typing import Any
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE, outer_request
+from pytest_fanout.meter.outflow import let_wait
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 
@@ -165,7 +166,10 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
                 request.headers.raw,
                 body,
                 is_local=lambda: isinstance(client._transport_for_url(request.url), in_process),
+                waits=False,
             )
+            if flight is not None and flight.turn is not None:
+                await let_wait(flight)
         except TaskStopped:
             await seam.let_finish()
             raise
@@ -393,7 +397,10 @@ def _sync_playback(module: ModuleType, original: Any) -> Any:
             self._playback, self._request = playback, request
 
         def __iter__(self) -> Iterator[bytes]:
-            yield from self._playback.chunks
+            for number, chunk in enumerate(self._playback.chunks):
+                self._playback.wait(number)
+                yield chunk
+            self._playback.wait_for_end()
             error = self._playback.read_to_end()
             if error is not None:
                 _raise(module, error, self._request)
@@ -406,6 +413,7 @@ def _sync_playback(module: ModuleType, original: Any) -> Any:
             self._playback = playback
 
         def handle_request(self, request: Any) -> Any:
+            self._playback.wait(0)
             if self._playback.status is None:
                 _raise(module, self._playback.read_to_end() or "ConnectError", request)
             return _head(module, self._playback, Stream(self._playback, request))
@@ -416,14 +424,24 @@ def _sync_playback(module: ModuleType, original: Any) -> Any:
     return build
 
 
+async def _pause(playback: Playback, number: int) -> None:
+    pause_s = playback.pause_s(number)
+    if pause_s > 0:
+        import anyio
+
+        await anyio.sleep(pause_s)
+
+
 def _async_playback(module: ModuleType, original: Any) -> Any:
     class Stream(module.AsyncByteStream):  # type: ignore[misc,name-defined]
         def __init__(self, playback: Playback, request: Any) -> None:
             self._playback, self._request = playback, request
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            for chunk in self._playback.chunks:
+            for number, chunk in enumerate(self._playback.chunks):
+                await _pause(self._playback, number)
                 yield chunk
+            await _pause(self._playback, len(self._playback.chunks))
             error = self._playback.read_to_end()
             if error is not None:
                 _raise(module, error, self._request)
@@ -439,7 +457,7 @@ def _async_playback(module: ModuleType, original: Any) -> Any:
             import anyio
 
             # Let the siblings of this call run, as a network would: parallel calls stay parallel in replay.
-            await anyio.sleep(0)
+            await anyio.sleep(self._playback.pause_s(0))
             if self._playback.status is None:
                 while self._playback.awaits_stop():
                     await anyio.sleep(0.001)

@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE, Outer
+from pytest_fanout.meter.outflow import let_wait
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import Seam
 
@@ -73,6 +74,7 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
             if playback.status is None:
+                playback.wait_for_end()
                 raise _error(module, playback.read_to_end())
             return module.TransportResponse(
                 **_head(playback), chunks=_played(module, playback), release=lambda _: playback.close()
@@ -106,10 +108,12 @@ def _sync_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
 def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     @functools.wraps(original)
     async def _do_stream(transport: Any, request: Any) -> Any:
-        begun = _begin(seam, request)
+        begun = _begin(seam, request, waits=False)
         if begun is None:
             return await original(transport, request)
         outer, flight = begun
+        if flight is not None and flight.turn is not None:
+            await let_wait(flight)
         playback = playback_of(flight) if flight is not None else None
         if playback is not None:
 
@@ -121,6 +125,7 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
             if playback.status is None:
                 while playback.awaits_stop():
                     await asyncio.sleep(0.001)
+                await asyncio.sleep(playback.pause_s(len(playback.chunks)))
                 error = playback.read_to_end()
                 if error == "CancelledError":
                     # The agent gave up waiting: give it the time to do so again.
@@ -155,7 +160,7 @@ def _async_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     return _do_stream
 
 
-def _begin(seam: Seam, request: Any) -> tuple[Outer, Flight | None] | None:
+def _begin(seam: Seam, request: Any, *, waits: bool = True) -> tuple[Outer, Flight | None] | None:
     """What to set as INSIDE, and the request if it was booked; None: leave it alone."""
     if seam.probe is not None:
         seam.probe.append(LAYER)
@@ -166,7 +171,7 @@ def _begin(seam: Seam, request: Any) -> tuple[Outer, Flight | None] | None:
     outer = seam.outer(request.method, request.url, body)
     if outer is None:
         return None
-    return outer, seam.begin(LAYER, request.method, request.url, _raw(request.headers), body)
+    return outer, seam.begin(LAYER, request.method, request.url, _raw(request.headers), body, waits=waits)
 
 
 def _raw(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
@@ -215,15 +220,26 @@ def _head(playback: Playback) -> dict[str, Any]:
 
 
 def _played(module: ModuleType, playback: Playback) -> Iterator[bytes]:
-    yield from playback.chunks
-    error = playback.read_to_end()
-    if error is not None:
-        raise _error(module, error)
+    for number, chunk in enumerate(playback.chunks):
+        playback.wait(number)
+        yield chunk
+    playback.wait_for_end()
+    _ended(module, playback)
 
 
 async def _async_played(module: ModuleType, playback: Playback) -> AsyncIterator[bytes]:
-    for chunk in _played(module, playback):
+    for number, chunk in enumerate(playback.chunks):
+        if (pause_s := playback.pause_s(number)) > 0:
+            await asyncio.sleep(pause_s)
         yield chunk
+    await asyncio.sleep(playback.pause_s(len(playback.chunks)))
+    _ended(module, playback)
+
+
+def _ended(module: ModuleType, playback: Playback) -> None:
+    error = playback.read_to_end()
+    if error is not None:
+        raise _error(module, error)
 
 
 def _error(module: ModuleType, name: str | None) -> Exception:

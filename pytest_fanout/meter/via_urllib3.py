@@ -339,6 +339,7 @@ def _replay(module: ModuleType, original: Any) -> Any:
 
     def replay(pool: Any, conn: Any, method: str, url: str, playback: Playback, more: dict[str, Any]) -> Any:
         if playback.status is None:
+            playback.wait_for_end()
             raise _error(playback.read_to_end() or "NewConnectionError", pool, conn, url)
         options = {name: value for name, value in more.items() if name != "chunked"}
         answering = stand_in("replay.invalid", answer=RecordedSocket(playback))

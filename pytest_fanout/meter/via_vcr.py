@@ -97,6 +97,7 @@ def _recorded(playback: Any, method: str) -> Any:
     import http.client
 
     if playback.status is None:
+        playback.wait_for_end()
         raise recorded_error(playback.read_to_end() or "")
     response = http.client.HTTPResponse(RecordedSocket(playback), method=method)  # type: ignore[arg-type]
     response.begin()

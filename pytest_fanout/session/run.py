@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,6 +33,9 @@ from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.wire.canonical import compile_volatile
 
+if TYPE_CHECKING:
+    from pytest_fanout.session.flow.flow import Flow
+
 DEFAULT_TRIALS = 5
 _DATA = "fanout_task_run"  # the attribute that carries a pickled TaskRun on a test report
 
@@ -51,6 +54,7 @@ class FanoutSession:
     """Lives from configure to the end of the session: in the controller, in each xdist worker, or alone."""
 
     proves = False  # it only proves the recordings of another one
+    flow: Flow | None = None
 
     def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
         self.config = config
@@ -88,6 +92,10 @@ class FanoutSession:
         self.after = AfterTheEnd(report, run_id)
         self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
         self._anchors: dict[str, Baseline] | None = None
+        if self.mode != "replay" and not self.proves and not config.option.collectonly:
+            from pytest_fanout.session.flow.flow import Flow
+
+            self.flow = Flow(self)
 
     # --- start -----------------------------------------------------------------------------------------------------
 
@@ -102,6 +110,8 @@ class FanoutSession:
             for path in dict.fromkeys(agent.evalset for agent in self.settings.agents.values()):
                 if path.resolve() not in have:
                     args.append(str(path))
+        if self.flow is not None:
+            self.config.pluginmanager.register(self.flow, "fanout-flow")
         if self.is_controller or self.config.option.collectonly:
             return
         codecs = [codec for found in self.config.hook.pytest_fanout_codecs() for codec in (found or ())]
@@ -112,6 +122,7 @@ class FanoutSession:
             codecs=codecs,
             cap_warning=self._warn_of_cap,
         )
+        self.meter.at_recorded_speed = self.mode == "replay" and self.config.option.fanout_replay_speed == "recorded"
         self.told.problems.extend(self.meter.start())
         api.activate(self.meter)
         volatile = compile_volatile(self.budget.measure.volatile, "baselines/budget.toml: [measure] volatile")
@@ -124,6 +135,9 @@ class FanoutSession:
             codecs=codecs,
             redact=self._redact,
         )
+        if self.flow is not None:
+            self.meter.ask_first(self.flow.allowance)
+            self.runner.allowance = self.flow.allowance
         self.outside = Outside(self.meter, self.runner)
         if self.mode in ("record", "rerecord") and not self.proves:
             self.runner.prover = Prover(self.config, self.outside.reaper)
@@ -352,7 +366,7 @@ class FanoutSession:
             return "stale recording"
         if task_run.status in ("capped", "timeout"):
             return f"capped: {task_run.capped}"
-        anchor = self._anchor(task_run.agent)
+        anchor = self.anchor(task_run.agent)
         known = anchor.tasks.get(task_run.task) if anchor is not None else None
         if known is None:
             return f"failed, and the baseline does not say that it passes: {task_run.error}"
@@ -360,7 +374,7 @@ class FanoutSession:
             return f"failed, as in the baseline: {task_run.error}"
         return None
 
-    def _anchor(self, agent: str) -> Baseline | None:
+    def anchor(self, agent: str) -> Baseline | None:
         """HEAD's anchor of a class; None where there is none, or git does not tell."""
         if self._anchors is None:
             self._anchors = {}
@@ -414,6 +428,8 @@ class FanoutSession:
             api.activate(None)
             self.meter.linger(self.after.tell)
             self.meter = None
+        if self.flow is not None:
+            self.told.problems.extend(self.flow.end())
         if self.config.option.collectonly:
             return
         if self.is_worker:

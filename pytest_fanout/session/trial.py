@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_fanout.errors import FanoutError, IntegrityError, TaskStopped
 from pytest_fanout.meter import Measured, Meter, TaskScope, Trace, measure_trial
+from pytest_fanout.meter.outflow import SPEND_LIMIT
 from pytest_fanout.meter.seam import UNREPLAYED
 from pytest_fanout.records import (
     Budget,
@@ -30,6 +31,9 @@ from pytest_fanout.session.items import MeasuredTask
 from pytest_fanout.session.proof import Proof, Prover, Replay, compared, unproved_text
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.replay import ReplaySource
+
+if TYPE_CHECKING:
+    from pytest_fanout.session.flow.allowance import Allowance
 
 Redact = Callable[[HttpRequest, HttpAnswer | None], tuple[HttpRequest, HttpAnswer | None]]
 _SKIPPED = pytest.skip.Exception
@@ -85,6 +89,7 @@ class TrialRunner:
         self.scope: Any = None  # of the execution that runs now
         self._work: MeasuredTask | None = None
         self.prover = prover  # where recordings are made
+        self.allowance: Allowance | None = None  # of a live run
 
     def run(self, work: MeasuredTask, call: Callable[[], Any]) -> tuple[TaskRun, BaseException | None]:
         """Measure one trial.
@@ -125,6 +130,8 @@ class TrialRunner:
         replayed: bool = False,
         source: ReplaySource | None = None,
     ) -> Played:
+        if self.allowance is not None and not replayed and not self.allowance.may_begin():
+            pytest.skip("not begun: the run has come to its spend limit")
         if replayed:
             source = ReplaySource(recording, self.volatile, work.label)
         scope = self.meter.open_task(
@@ -149,6 +156,11 @@ class TrialRunner:
                 error = None  # and with it all that the agent has left half done
         finally:
             trace = self.meter.close_task(scope)
+        if self.allowance is not None and not replayed:
+            self.allowance.trial_ended()
+            if trace.capped == SPEND_LIMIT:
+                self.allowance.cut()
+                pytest.skip("stopped in the middle, by the spend limit of the run")
         if trace.capped is not None:
             # whatever the agent made of it (a group of exceptions, an answer), the cap is why the trial ended
             error = TaskStopped(str(scope.stopped()))

@@ -155,6 +155,11 @@ COMMAND_MEND = 'entrypoint = ["node", "agent.mjs"]'
         (AGENT + 'children = "all"', 'children can only be "gateway"', 'children = "gateway"'),
         (AGENT + 'post = "/chat"', "post is only for a server: serve = […]", "remove post"),
         (AGENT + "ready_seconds = 3", "ready_seconds is only for a server: serve = […]", "remove ready_seconds"),
+        *(
+            (AGENT + f"{key} = {value}", f"{key} must be a whole number from 1 up", f"{key} = 60")
+            for key in ("requests_per_minute", "tokens_per_minute", "parallel_calls")
+            for value in ("0", "true", "1.5")
+        ),
         (AGENT + "proxy = true", "proxy is only for a command or a server", "remove proxy"),
         (SERVER + 'children = "gateway"', "children is only for an entry point module:callable", "remove children"),
     ],

@@ -18,6 +18,7 @@ from pytest_fanout.meter.gateway.tickets import IN_PATH, Ticket
 from pytest_fanout.meter.gateway.upstream import ConnectFailed, Upstream
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.ledger import AGENT, Place
+from pytest_fanout.meter.outflow import let_wait
 from pytest_fanout.meter.reader import peer_of
 from pytest_fanout.meter.replies import Playback, playback_of
 from pytest_fanout.meter.seam import matches_host
@@ -191,8 +192,10 @@ class Relay:
         owner = self._owner(asked.ticket)
         try:
             flight = self._seam.begin(
-                LAYER, asked.method, asked.url, asked.headers, body, place=owner, depth=asked.depth
+                LAYER, asked.method, asked.url, asked.headers, body, place=owner, depth=asked.depth, waits=False
             )
+            if flight is not None and flight.turn is not None:
+                await let_wait(flight)
         except TaskStopped as stopped:
             return self._capped(stopped)
         playback = playback_of(flight) if flight is not None else None
@@ -292,6 +295,7 @@ class Relay:
         if playback.status is None:
             while playback.awaits_stop():
                 await asyncio.sleep(0.001)
+            await asyncio.sleep(playback.pause_s(len(playback.chunks)))
             try:
                 error = playback.read_to_end()
             except TaskStopped as stopped:
@@ -303,11 +307,15 @@ class Relay:
                 await asyncio.sleep(playback.ended_ms / 1000 + 1)
             await self._cut(request)
         response = self._head(playback.status, None, end_to_end(playback.headers), flight)
+        await asyncio.sleep(playback.pause_s(0))
         try:
             await response.prepare(request)
-            for chunk in playback.chunks:
+            for number, chunk in enumerate(playback.chunks):
+                if (pause_s := playback.pause_s(number)) > 0:
+                    await asyncio.sleep(pause_s)
                 if chunk:
                     await response.write(chunk)
+            await asyncio.sleep(playback.pause_s(len(playback.chunks)))
             if playback.read_to_end() is not None:
                 await self._cut(request)
             await response.write_eof()
