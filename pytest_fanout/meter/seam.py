@@ -21,7 +21,7 @@ from pytest_fanout.wire import hosts
 
 Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
 #: Layers whose answers no recording gives back: in replay their requests are refused.
-UNREPLAYED = frozenset({"websockets", "grpc"})
+UNREPLAYED = frozenset({"websockets", "gRPC with a stream of requests"})
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)
 _CACHE_SIZE = 1024
 FORKED_CALL = (
