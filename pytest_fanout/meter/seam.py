@@ -16,12 +16,18 @@ from pytest_fanout.meter.keys import SealedKeys, is_loopback
 from pytest_fanout.meter.ledger import AGENT, ANY, SETUP, TOOL, Ledger, Outer, Place, Sent, outer_request
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
-from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
+from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem, Replayed
 from pytest_fanout.wire import hosts
 
 Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
 #: Layers whose answers no recording gives back: in replay their requests are refused.
-UNREPLAYED = frozenset({"websockets", "gRPC with a stream of requests"})
+RPC_STREAMS = "gRPC with a stream of requests"
+OTHER_SOCKETS = "other WebSockets"  # whose messages nobody reads, or that no hook opens
+AIOHTTP_SOCKETS = "WebSockets of aiohttp"
+GATEWAY_SOCKETS = "WebSockets through the gateway"
+UNREPLAYED = frozenset({RPC_STREAMS, OTHER_SOCKETS, AIOHTTP_SOCKETS, GATEWAY_SOCKETS})
+#: The handshake of a socket whose calls are recorded: it is given back with none of them.
+_SWITCHED = Replayed(HttpAnswer(101, (), (), (), 0), 0)
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)
 _CACHE_SIZE = 1024
 FORKED_CALL = (
@@ -276,6 +282,9 @@ class Seam:
                 f"{text}, but not replayed yet\n  mend: measure this agent with --fanout-mode=live",
             )
             return self._refused(flight, 400, "stack-not-replayed", f"calls by {flight.layer} are not replayed")
+        if flight.method == "GET" and flight.url.startswith("ws"):
+            flight.kept, flight.replayed = False, _SWITCHED
+            return flight
         replayed = scope.source.answer(request, flight.role) if scope.source is not None else None
         if replayed is not None:
             flight.replayed = replayed

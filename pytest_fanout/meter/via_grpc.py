@@ -22,12 +22,10 @@ from pytest_fanout.meter.grpc_replies import asyncio_core, on_blocking_core, ref
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.reader import peer_of
 from pytest_fanout.meter.rpc import METHOD, Rpc, message_json, metadata_of, raw_metadata, rpc_url
-from pytest_fanout.meter.seam import Seam
+from pytest_fanout.meter.seam import RPC_STREAMS, Seam
 
 MODULES: tuple[str, ...] = ("grpc._channel", "grpc._plugin_wrapping", "grpc.aio._call", "grpc.aio._channel")
 LAYER = "grpc"
-#: Calls with a stream of requests: what they say is not read, so that no recording can answer them.
-UNREAD = "gRPC with a stream of requests"
 #: What the library says when the client closes a channel under its calls.
 _CLOSED = "Channel closed!"
 _MARK = "_pytest_fanout_hook"
@@ -101,7 +99,7 @@ def _begin(seam: Seam, channel: Any, method: Any, metadata: Any, request: Any) -
     body = b"" if request is None else message_json(request)
     if seam.outer(METHOD, url, body) is None:
         return None
-    flight = seam.begin(LAYER if request is not None else UNREAD, METHOD, url, raw_metadata(metadata), body)
+    flight = seam.begin(LAYER if request is not None else RPC_STREAMS, METHOD, url, raw_metadata(metadata), body)
     if flight is not None and flight.counted and flight.scope is not None and peer_of(url) in _RETRYING:
         host, port = peer_of(url)
         text = f"the client's transport retries {METHOD} {host}:{port} by itself: attempts holds one for all of them"

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_fanout.errors import TaskStopped
-from pytest_fanout.meter.channel import Channel
+from pytest_fanout.meter.channel import Channel, error_event
 from pytest_fanout.meter.gateway.headers import RawHeaders, as_text
+from pytest_fanout.meter.seam import GATEWAY_SOCKETS
 
 if TYPE_CHECKING:
     from aiohttp import ClientWebSocketResponse, web
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.ledger import Place
     from pytest_fanout.meter.seam import Seam
 
-LAYER: Final = "websockets"  # what goes over a socket is not replayed, whoever counts it
+LAYER: Final = GATEWAY_SOCKETS
 _OF_THE_HANDSHAKE: Final = b"sec-websocket-"
 _PROTOCOL: Final = b"sec-websocket-protocol"
 _POLICY: Final = 1008  # the close code for a message that may not be sent
@@ -131,9 +132,7 @@ async def _ask(inner: web.WebSocketResponse, outer: ClientWebSocketResponse, cha
             except TaskStopped as stopped:
                 refusal = json.dumps({"error": {"type": "pytest_fanout", "code": "capped", "message": str(stopped)}})
             if refusal is not None:
-                with contextlib.suppress(ValueError):
-                    refusal = json.dumps({"type": "error", "status": 400, **json.loads(refusal)})
-                await inner.send_str(refusal)
+                await inner.send_str(error_event(refusal).decode())
                 await inner.close(code=_POLICY)
                 return
             await _pass(outer, message)
