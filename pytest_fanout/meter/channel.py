@@ -87,8 +87,9 @@ class Channel:
         event = _event(message)
         parent = _text(event.get("previous_response_id"))
         if event.get("type") == "response.steer":
-            if self._seam.is_replay():
-                return self._refuse_steer()
+            place = self._owner() or self._seam.ledger.place()
+            if self._seam.mode == "replay" or (place is not None and place.scope.source is not None):
+                return self._refuse_steer(place)
             self._steered[parent or ""] = message
         if event.get("type") != "response.create":
             return None
@@ -127,9 +128,8 @@ class Channel:
         for turn in (turn for turns in lanes.values() for turn in turns):
             turn.flight.end(outcome, error)
 
-    def _refuse_steer(self) -> str:
+    def _refuse_steer(self, place: Place | None) -> str:
         """What the server begins by itself then, and when, no recording tells."""
-        place = self._owner() or self._seam.ledger.place()
         text = f"response.steer on {self._url} was refused: what follows on one is counted, but not replayed yet"
         (self._seam if place is None else place.scope).add_problem(
             "stack-not-replayed", f"{text}\n  mend: measure this agent with --fanout-mode=live"

@@ -20,12 +20,11 @@ from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
 from pytest_fanout.wire import hosts
 
 Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
-#: Layers whose answers no recording gives back: in replay their requests are refused.
 RPC_STREAMS = "gRPC with a stream of requests"
 OTHER_SOCKETS = "other WebSockets"  # whose messages nobody reads, or that no hook opens
 AIOHTTP_SOCKETS = "WebSockets of aiohttp"
-GATEWAY_SOCKETS = "WebSockets through the gateway"
-UNREPLAYED = frozenset({RPC_STREAMS, OTHER_SOCKETS, AIOHTTP_SOCKETS, GATEWAY_SOCKETS})
+#: Layers whose answers no recording gives back: in replay their requests are refused.
+UNREPLAYED = frozenset({RPC_STREAMS, OTHER_SOCKETS, AIOHTTP_SOCKETS})
 #: The handshake of a socket whose calls are recorded: it is given back with none of them.
 _SWITCHED = Replayed(HttpAnswer(101, (), (), (), 0), 0)
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)

@@ -1,4 +1,4 @@
-"""Responses over a WebSocket are replayed: the library's own connection leads to a far end that says what is recorded."""
+"""Responses over a WebSocket are replayed: the library's own connection leads to a far end of ours."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_a_changed_prompt_is_stale() -> None:
     assert "messages.md#request-not-recorded" in heard[-1].error.message
     note = source.note()
     assert note is not None
-    assert note.changes == ("system prompt: 'Be kind.' -> 'Be brief.'",)
+    assert note.changes == ('system prompt: "Be kind." -> "Be brief."',)
     assert replayed.fanout == 0
 
 
