@@ -34,14 +34,20 @@ class _Answer(NamedTuple):
 
 
 class FarEnd:
-    """The server of one connection; ``near`` is the socket for the client."""
+    """The server of one connection."""
 
     def __init__(self) -> None:
-        self.near, self._far = socket.socketpair()
+        self._near, self._far = socket.socketpair()
         self._answers: deque[_Answer] = deque()  # to the messages that are on their way
         self._broken: Playback | None = None  # the answer after which the recorded connection was gone
         self._broken_at = 0.0
         own_thread(self._serve)
+
+    def near(self) -> socket.socket:
+        """The socket for the client. It is handed over: when the client drops it, the far end ends."""
+        near = self._near
+        del self._near
+        return near
 
     def expect(self, flight: Flight | None, refusal: bytes | None) -> None:
         """The client is about to send a message that began this call, or may not be asked."""

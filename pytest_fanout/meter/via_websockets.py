@@ -223,7 +223,7 @@ def _to(
     if isinstance(first, str):
         kept = {name: value for name, value in named.items() if name not in _TO_OPEN}
         plain = first.replace("wss://", "ws://", 1)
-        return (plain, *args[1:]), {**kept, "sock": far.near, "unix": True, "proxy": None}
+        return (plain, *args[1:]), {**kept, "sock": far.near(), "unix": True, "proxy": None}
     twin = copy.copy(first)
     twin.proxy = None
     if hasattr(twin, "ws_uri"):
@@ -231,15 +231,15 @@ def _to(
     else:  # until version 16
         twin.uri = twin.uri.replace("wss://", "ws://", 1)
     if hasattr(twin, "create_connection_kwargs"):
-        twin.create_connection_kwargs = {"sock": far.near}
+        twin.create_connection_kwargs = {"sock": far.near()}
     elif hasattr(twin, "connection_kwargs") and original.__name__ == "create_connection":
-        twin.connection_kwargs = {"sock": far.near}
+        twin.connection_kwargs = {"sock": far.near()}
     elif hasattr(twin, "stream"):
         import trio
 
-        twin.stream = trio.SocketStream(trio.socket.from_stdlib_socket(far.near))
+        twin.stream = trio.SocketStream(trio.socket.from_stdlib_socket(far.near()))
     else:
-        twin.sock = far.near
+        twin.sock = far.near()
     return (twin, *args[1:]), named
 
 
