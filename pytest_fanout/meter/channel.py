@@ -8,6 +8,7 @@ its methods never run at the same time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -69,6 +70,7 @@ class Channel:
         self._steered: dict[str, bytes] = {}  # response -> the last steer of it
         self._place: Place | None = None  # who asked last
         self._alone: Flight | None = None  # the one that runs, while no other does
+        self.asked: Flight | None = None  # the call that the last message began
 
     def asks(self, message: bytes) -> str | None:
         """The client is about to send a message.
@@ -79,11 +81,15 @@ class Channel:
         Raises:
             TaskStopped: a cap of its task is reached.
         """
+        self.asked = None
         if b"response." not in message:
             return None
         event = _event(message)
         parent = _text(event.get("previous_response_id"))
         if event.get("type") == "response.steer":
+            place = self._owner() or self._seam.ledger.place()
+            if self._seam.mode == "replay" or (place is not None and place.scope.source is not None):
+                return self._refuse_steer(place)
             self._steered[parent or ""] = message
         if event.get("type") != "response.create":
             return None
@@ -95,7 +101,7 @@ class Channel:
         if flight.reply is not None:
             return flight.reply.body.decode("utf-8", "replace")
         self._lanes.setdefault(lane, []).append(_Turn(flight, parent))
-        self._alone = None
+        self._alone, self.asked = None, flight
         return None
 
     def hears(self, message: bytes) -> None:
@@ -121,6 +127,14 @@ class Channel:
         lanes, self._lanes, self._alone = self._lanes, {}, None
         for turn in (turn for turns in lanes.values() for turn in turns):
             turn.flight.end(outcome, error)
+
+    def _refuse_steer(self, place: Place | None) -> str:
+        """What the server begins by itself then, and when, no recording tells."""
+        text = f"response.steer on {self._url} was refused: what follows on one is counted, but not replayed yet"
+        (self._seam if place is None else place.scope).add_problem(
+            "stack-not-replayed", f"{text}\n  mend: measure this agent with --fanout-mode=live"
+        )
+        return json.dumps({"error": {"type": "pytest_fanout", "code": "stack-not-replayed", "message": text}})
 
     def _created(self, lane: str | None, response: dict[str, Any]) -> None:
         """A response begins: the next that was asked for in its lane, or one of the server's own."""
@@ -182,6 +196,13 @@ class Channel:
         if flight is not None and flight.scope is not None:
             self._place = Place(flight.scope, flight.bucket)
         return flight
+
+
+def error_event(refusal: str) -> bytes:
+    """What a client is told on its socket of a message that may not be sent."""
+    with contextlib.suppress(ValueError):
+        refusal = json.dumps({"type": "error", "status": 400, **json.loads(refusal)})
+    return refusal.encode()
 
 
 def _line(message: bytes) -> bytes:

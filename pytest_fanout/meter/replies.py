@@ -64,6 +64,11 @@ class Playback:
         flight.end("complete")
         return None
 
+    @property
+    def patience_s(self) -> float:
+        """How long an agent that stopped reading here has to do so again."""
+        return self.ended_ms / 1000 + 1 if self._answer.outcome in _PREFIXES else 0.0
+
     def awaits_stop(self) -> bool:
         """Whether the client should wait: the recorded task was stopped during this call, and this one not yet."""
         scope = self._flight.scope

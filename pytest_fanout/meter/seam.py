@@ -19,12 +19,17 @@ from pytest_fanout.meter.outflow import SPEND_LIMIT, UNPACED, Outflow, request_t
 from pytest_fanout.meter.outflow import waits as waits_of
 from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
-from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem
+from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem, Replayed
 from pytest_fanout.wire import hosts
 
 Redact = Callable[[HttpRequest, HttpAnswer], "tuple[HttpRequest, HttpAnswer] | None"]
+RPC_STREAMS = "gRPC with a stream of requests"
+OTHER_SOCKETS = "other WebSockets"  # whose messages nobody reads, or that no hook opens
+AIOHTTP_SOCKETS = "WebSockets of aiohttp"
 #: Layers whose answers no recording gives back: in replay their requests are refused.
-UNREPLAYED = frozenset({"websockets", "grpc"})
+UNREPLAYED = frozenset({RPC_STREAMS, OTHER_SOCKETS, AIOHTTP_SOCKETS})
+#: The handshake of a socket whose calls are recorded: it is given back with none of them.
+_SWITCHED = Replayed(HttpAnswer(101, (), (), (), 0), 0)
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)
 _CACHE_SIZE = 1024
 FORKED_CALL = (
@@ -289,6 +294,9 @@ class Seam:
                 f"{text}, but not replayed yet\n  mend: measure this agent with --fanout-mode=live",
             )
             return self._refused(flight, 400, "stack-not-replayed", f"calls by {flight.layer} are not replayed")
+        if flight.method == "GET" and flight.url.startswith("ws"):
+            flight.kept, flight.replayed = False, _SWITCHED
+            return flight
         replayed = scope.source.answer(request, flight.role) if scope.source is not None else None
         if replayed is not None:
             flight.replayed = replayed

@@ -28,7 +28,7 @@ from pytest_fanout.meter.ledger import INSIDE, Outer, Sent
 from pytest_fanout.meter.outflow import UNPACED, let_wait
 from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.replies import Playback, playback_of
-from pytest_fanout.meter.seam import Seam
+from pytest_fanout.meter.seam import AIOHTTP_SOCKETS, Seam
 
 MODULES: tuple[str, ...] = ("aiohttp",)
 _LAYER = "aiohttp"
@@ -165,7 +165,7 @@ class _Hooks:
         method, url = request.method, str(request.url)
         layer = _LAYER
         if method == "GET" and request.headers.get("Upgrade", "").lower() == "websocket":
-            layer, url = "websockets", _scheme(url, "ws")
+            layer, url = AIOHTTP_SOCKETS, _scheme(url, "ws")
         outer = seam.outer(method, url, body)
         if outer is None:
             return seam.sending(method, path_of(url).encode()) or _PASSED, None, None
@@ -258,7 +258,7 @@ class _Hooks:
             if type(hop) is Sent:
                 hop.status = response.status
                 return started
-            if hop.layer == "websockets" and response.status != 101:
+            if hop.layer == AIOHTTP_SOCKETS and response.status != 101:
                 hop.url = _scheme(hop.url, "http")  # no channel came of it
             tee.watch(hop, response, is_decoded=not getattr(protocol, _RAW, False))
             return started
@@ -287,7 +287,7 @@ def _failed(hop: Any, error: str) -> None:
     if type(hop) is Sent:
         hop.status = 0
     elif hop is not _PASSED:
-        if getattr(hop, "layer", None) == "websockets":
+        if getattr(hop, "layer", None) == AIOHTTP_SOCKETS:
             hop.url = _scheme(hop.url, "http")
         hop.end("error", error)
 

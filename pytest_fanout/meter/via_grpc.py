@@ -2,7 +2,8 @@
 
 What interceptors repeat is seen each time; what gRPC's core repeats by a retry policy of the channel is not, which is
 said. Calls with a stream of requests, and methods of a model host that no rule names, are booked without being read.
-What goes to any other server is left alone, and listed. Nothing is replayed yet.
+What goes to any other server is left alone, and listed. In replay the library's own call objects run on a core that
+answers from the recording.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pytest_fanout.meter.flight import Flight
+from pytest_fanout.meter.grpc_replies import asyncio_core, on_blocking_core, refused_core
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.reader import peer_of
 from pytest_fanout.meter.rpc import METHOD, Rpc, message_json, metadata_of, raw_metadata, rpc_url
-from pytest_fanout.meter.seam import Seam
+from pytest_fanout.meter.seam import RPC_STREAMS, Seam
 
 MODULES: tuple[str, ...] = ("grpc._channel", "grpc._plugin_wrapping", "grpc.aio._call", "grpc.aio._channel")
 LAYER = "grpc"
+#: What the library says when the client closes a channel under its calls.
+_CLOSED = "Channel closed!"
 _MARK = "_pytest_fanout_hook"
 #: Channels made under the hook, and their targets.
 _NAMED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -95,7 +99,7 @@ def _begin(seam: Seam, channel: Any, method: Any, metadata: Any, request: Any) -
     body = b"" if request is None else message_json(request)
     if seam.outer(METHOD, url, body) is None:
         return None
-    flight = seam.begin(LAYER, METHOD, url, raw_metadata(metadata), body)
+    flight = seam.begin(LAYER if request is not None else RPC_STREAMS, METHOD, url, raw_metadata(metadata), body)
     if flight is not None and flight.counted and flight.scope is not None and peer_of(url) in _RETRYING:
         host, port = peer_of(url)
         text = f"the client's transport retries {METHOD} {host}:{port} by itself: attempts holds one for all of them"
@@ -140,10 +144,17 @@ def _listening(deserializer: Any, rpc: Rpc) -> Any:
 
     def read(data: bytes) -> Any:
         message = deserializer(data) if deserializer is not None else data
-        rpc.heard(message)
+        rpc.heard(message, data)
         return message
 
     return read
+
+
+def _heard_by(multi: Any, rpc: Rpc) -> Any:
+    """A twin for one call: many calls may run on one of them."""
+    twin = copy.copy(multi)
+    twin._response_deserializer = _listening(multi._response_deserializer, rpc)
+    return twin
 
 
 # --- the blocking stack --------------------------------------------------------------------------------------------
@@ -161,7 +172,10 @@ def _refuse(module: ModuleType, flight: Flight) -> None:
 def _failed(flight: Flight, rpc: Rpc, error: BaseException) -> None:
     code = getattr(error, "code", None)
     if callable(code):
-        rpc.ended(code().name, _text(error.details()))  # type: ignore[attr-defined]
+        told: Any = error
+        rpc.ended(
+            code().name, _text(told.details()), initial=told.initial_metadata(), trailing=told.trailing_metadata()
+        )
     else:
         flight.end("error", type(error).__name__)
 
@@ -176,34 +190,26 @@ def _blocking_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         if flight is None:
             return original(multi, request, timeout, metadata, *more, **named)
         _refuse(module, flight)
+        if flight.replayed is not None:
+            return original(on_blocking_core(multi, flight), request, timeout, metadata, *more, **named)
         rpc = Rpc(flight, streamed=False)
         try:
-            answer = original(multi, request, timeout, _metadata(flight, metadata), *more, **named)
+            answer = original(_heard_by(multi, rpc), request, timeout, _metadata(flight, metadata), *more, **named)
         except BaseException as error:
             _failed(flight, rpc, error)
             raise
-        rpc.heard(answer[0] if with_call else answer)
-        rpc.ended("OK", None)
+        told = answer[1] if with_call else None
+        initial, trailing = (told.initial_metadata(), told.trailing_metadata()) if told is not None else ((), ())
+        rpc.ended("OK", None, initial=initial, trailing=trailing)
         return answer
 
     return call
 
 
-def _future_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
-    @functools.wraps(original)
-    def future(multi: Any, request: Any, timeout: Any = None, metadata: Any = None, *more: Any, **named: Any) -> Any:
-        idle = _is_idle(seam)
-        flight = None if idle else _begin(seam, multi._channel, multi._method, metadata, request)
-        if flight is None:
-            return original(multi, request, timeout, metadata, *more, **named)
-        _refuse(module, flight)
-        rpc = Rpc(flight, streamed=False)
-        return _watched(original(multi, request, timeout, _metadata(flight, metadata), *more, **named), rpc, True)
+def _running_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
+    """For calls that go on when the agent has its object of them: futures and streams."""
+    streamed = original.__name__ != "future"
 
-    return future
-
-
-def _stream_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
     @functools.wraps(original)
     def call(multi: Any, request: Any, timeout: Any = None, metadata: Any = None, *more: Any, **named: Any) -> Any:
         idle = _is_idle(seam)
@@ -211,22 +217,27 @@ def _stream_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         if flight is None:
             return original(multi, request, timeout, metadata, *more, **named)
         _refuse(module, flight)
-        rpc = Rpc(flight, streamed=True)
-        twin = copy.copy(multi)  # many calls may run on one of them
-        twin._response_deserializer = _listening(multi._response_deserializer, rpc)
-        return _watched(original(twin, request, timeout, _metadata(flight, metadata), *more, **named), rpc, False)
+        if flight.replayed is not None:
+            return original(on_blocking_core(multi, flight), request, timeout, metadata, *more, **named)
+        rpc = Rpc(flight, streamed=streamed)
+        twin = _heard_by(multi, rpc)
+        return _watched(original(twin, request, timeout, _metadata(flight, metadata), *more, **named), rpc)
 
     return call
 
 
-def _watched(rendezvous: Any, rpc: Rpc, is_unary: bool) -> Any:
+def _watched(rendezvous: Any, rpc: Rpc) -> Any:
     """A running call, which tells its end. Its state is held, not itself: dropped by the agent, it cancels the call."""
     state = rendezvous._state
 
     def done() -> None:
-        if is_unary and state.code.name == "OK":
-            rpc.heard(state.response)
-        rpc.ended(state.code.name, _text(state.details), cancelled=state.cancelled)
+        rpc.ended(
+            state.code.name,
+            _text(state.details),
+            cancelled=state.cancelled or _CLOSED in _text(state.details),
+            initial=state.initial_metadata,
+            trailing=state.trailing_metadata,
+        )
 
     if not rendezvous.add_callback(done):
         done()
@@ -265,8 +276,8 @@ def _aio_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
         flight = _begin(seam, given["channel"], given["method"], given["metadata"], request)
         if flight is None:
             return original(call, *args, **named)  # type: ignore[no-any-return]
-        if flight.reply is not None:
-            given["channel"] = _NoChannel(*_why(flight))
+        if flight.reply is not None or flight.replayed is not None:
+            given["channel"] = refused_core(*_why(flight)) if flight.reply is not None else asyncio_core(flight)
             return original(*bound.args, **bound.kwargs)  # type: ignore[no-any-return]
         given["metadata"] = _metadata(flight, given["metadata"])
         rpc = Rpc(flight, streamed="Stream" in type(call).__name__)
@@ -287,73 +298,15 @@ def _watch_core(core: Any, rpc: Rpc) -> None:
 
     def done() -> None:
         status = core._status
-        rpc.ended(names.get(status.code(), "UNKNOWN"), status.details(), cancelled=core.is_locally_cancelled())
+        rpc.ended(
+            names.get(status.code(), "UNKNOWN"),
+            status.details(),
+            cancelled=core.is_locally_cancelled(),
+            initial=core._initial_metadata,
+            trailing=status.trailing_metadata(),
+        )
 
     core.add_done_callback(done)
-
-
-class _NoChannel:
-    """Stands for the channel of a call that may not go out: the library's own call object then fails with a status."""
-
-    def __init__(self, code: str, details: str) -> None:
-        self._given = code, details
-
-    def call(self, *_: Any, **__: Any) -> _NoCall:
-        return _NoCall(*self._given)
-
-
-class _NoCall:
-    """The core of a call that has failed before it was sent."""
-
-    def __init__(self, code: str, details: str) -> None:
-        import grpc  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        from grpc._cython import cygrpc  # type: ignore[import-untyped, import-not-found, unused-ignore]
-
-        self._end = cygrpc.EOF
-        self._initial_metadata: tuple[Any, ...] = ()
-        self._status = cygrpc.AioRpcStatus(getattr(grpc.StatusCode, code).value[0], details, (), details)
-
-    async def status(self) -> Any:
-        return self._status
-
-    async def initial_metadata(self) -> tuple[Any, ...]:
-        return self._initial_metadata
-
-    async def unary_unary(self, *_: Any) -> None:
-        return None
-
-    async def stream_unary(self, metadata: Any, observer: Callable[[], None], context: Any) -> None:
-        observer()
-
-    async def initiate_unary_stream(self, *_: Any) -> None:
-        return None
-
-    async def initiate_stream_stream(self, metadata: Any, observer: Callable[[], None], context: Any) -> None:
-        observer()
-
-    async def receive_serialized_message(self) -> Any:
-        return self._end
-
-    def add_done_callback(self, callback: Callable[[], None]) -> None:
-        callback()
-
-    def done(self) -> bool:
-        return True
-
-    def is_ok(self) -> bool:
-        return False
-
-    def cancel(self, details: str) -> bool:
-        return False
-
-    def cancelled(self) -> bool:
-        return False
-
-    def is_locally_cancelled(self) -> bool:
-        return False
-
-    def time_remaining(self) -> None:
-        return None
 
 
 # --- channels and keys ---------------------------------------------------------------------------------------------
@@ -405,9 +358,9 @@ _POINTS: dict[str, tuple[tuple[str, str, Any], ...]] = {
     "grpc._channel": (
         (_UNARY, "__call__", _blocking_hook),
         (_UNARY, "with_call", _blocking_hook),
-        (_UNARY, "future", _future_hook),
-        ("_UnaryStreamMultiCallable", "__call__", _stream_hook),
-        ("_SingleThreadedUnaryStreamMultiCallable", "__call__", _stream_hook),
+        (_UNARY, "future", _running_hook),
+        ("_UnaryStreamMultiCallable", "__call__", _running_hook),
+        ("_SingleThreadedUnaryStreamMultiCallable", "__call__", _running_hook),
         ("_StreamUnaryMultiCallable", "__call__", _unread_hook),
         ("_StreamUnaryMultiCallable", "with_call", _unread_hook),
         ("_StreamUnaryMultiCallable", "future", _unread_hook),

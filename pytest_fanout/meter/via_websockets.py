@@ -3,23 +3,27 @@
 Messages are seen at ``ClientProtocol``, the part of the library that all its forms share and that does no I/O: what
 passes there is what goes over the wire. The handshake is seen there too, which is where the real keys come in. Around
 it, the methods that open the connection are hooked, so that nothing is opened where nothing may go out, and the
-tripwire knows whose connection it is. Sockets to other than model servers are listed, and left alone.
+tripwire knows whose connection it is, and so that a connection whose calls are replayed leads to our own far end.
+Sockets to other than model servers are listed, and left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from pytest_fanout.meter.channel import Channel
+from pytest_fanout.meter.channel import Channel, error_event
 from pytest_fanout.meter.flight import Flight, RawHeaders
 from pytest_fanout.meter.ledger import INSIDE
-from pytest_fanout.meter.seam import Seam
+from pytest_fanout.meter.seam import OTHER_SOCKETS, Seam
+from pytest_fanout.meter.socket_replies import FarEnd
 
 MODULES: tuple[str, ...] = (
     "websockets.client",
@@ -30,14 +34,26 @@ MODULES: tuple[str, ...] = (
 LAYER = "websockets"
 _MARK = "_pytest_fanout_hook"
 _STATE = "_pytest_fanout_socket"
+
+
+class _Knock(NamedTuple):
+    """A booked handshake. ``far``: who answers it in replay."""
+
+    flight: Flight
+    far: FarEnd | None
+
+
 #: The handshake that a connection is being opened for in this context.
-_KNOCKED: ContextVar[Flight | None] = ContextVar("pytest_fanout_knocked", default=None)
+_KNOCKED: ContextVar[_Knock | None] = ContextVar("pytest_fanout_knocked", default=None)
 #: Module -> what opens a connection there, newest version of the library first.
 _OPENERS = {
     "websockets.sync.client": (("reconnect", "open_connection"), ("", "connect")),
     "websockets.asyncio.client": (("connect", "open_tcp_connection"), ("connect", "create_connection")),
     "websockets.trio.client": (("connect", "open_connection"),),
 }
+
+#: What an opener may be told of the connection beneath.
+_TO_OPEN = frozenset({"sock", "ssl", "server_hostname", "proxy", "proxy_ssl", "proxy_server_hostname", "unix", "path"})
 
 
 def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
@@ -131,8 +147,9 @@ def _sync_opener(seam: Seam, original: Any) -> Any:
         url, headers = _asked_for(args, named)
         if not seam.active or seam.probe is not None:
             return original(*args, **named)
-        if seam.is_model("GET", url):
-            _knock(seam, url, headers)
+        far = _knock(seam, url, headers) if seam.is_model("GET", url) else None
+        if far is not None:
+            args, named = _to(far, original, args, named)
         token = INSIDE.set(seam.outer("GET", url, b""))
         try:
             return original(*args, **named)
@@ -150,8 +167,9 @@ def _async_opener(seam: Seam, original: Any) -> Any:
         url, headers = _asked_for(args, named)
         if not seam.active or seam.probe is not None:
             return await original(*args, **named)
-        if seam.is_model("GET", url):
-            _knock(seam, url, headers)
+        far = _knock(seam, url, headers) if seam.is_model("GET", url) else None
+        if far is not None:
+            args, named = _to(far, original, args, named)
         token = INSIDE.set(seam.outer("GET", url, b""))
         try:
             return await original(*args, **named)
@@ -170,8 +188,11 @@ def _asked_for(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, Any]:
     return str(getattr(first, "uri", "")), getattr(first, "additional_headers", older)
 
 
-def _knock(seam: Seam, url: str, headers: Any) -> None:
+def _knock(seam: Seam, url: str, headers: Any) -> FarEnd | None:
     """Book the handshake before anything is opened for it; when it is sent, it is found again in this context.
+
+    Returns:
+        Where the connection leads in replay; None where it goes out.
 
     Raises:
         InvalidStatus: it may not.
@@ -181,12 +202,45 @@ def _knock(seam: Seam, url: str, headers: Any) -> None:
     from websockets.exceptions import InvalidStatus
     from websockets.http11 import Response
 
-    flight = seam.begin(LAYER, "GET", url, _raw(Headers(headers or {}).raw_items()), b"")
-    _KNOCKED.set(flight)
+    flight = seam.begin(_layer(seam, url), "GET", url, _raw(Headers(headers or {}).raw_items()), b"")
     if flight is None or flight.reply is None:
-        return
+        far = FarEnd() if flight is not None and flight.replayed is not None else None
+        _KNOCKED.set(_Knock(flight, far) if flight is not None else None)
+        return far
     status, body = flight.reply.status or 400, flight.reply.body
     raise InvalidStatus(Response(status, "Refused", Headers([("Content-Length", str(len(body)))]), body))
+
+
+def _layer(seam: Seam, url: str) -> str:
+    return LAYER if seam.reader.classify("WS", url).kind == "channel" else OTHER_SOCKETS
+
+
+def _to(
+    far: FarEnd, original: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of an opener, so that it opens nothing: whatever address, proxy or TLS they name is left out."""
+    first = args[0] if args else named.pop("uri")
+    if isinstance(first, str):
+        kept = {name: value for name, value in named.items() if name not in _TO_OPEN}
+        plain = first.replace("wss://", "ws://", 1)
+        return (plain, *args[1:]), {**kept, "sock": far.near(), "unix": True, "proxy": None}
+    twin = copy.copy(first)
+    twin.proxy = None
+    if hasattr(twin, "ws_uri"):
+        twin.ws_uri = dataclasses.replace(twin.ws_uri, secure=False)
+    else:  # until version 16
+        twin.uri = twin.uri.replace("wss://", "ws://", 1)
+    if hasattr(twin, "create_connection_kwargs"):
+        twin.create_connection_kwargs = {"sock": far.near()}
+    elif hasattr(twin, "connection_kwargs") and original.__name__ == "create_connection":
+        twin.connection_kwargs = {"sock": far.near()}
+    elif hasattr(twin, "stream"):
+        import trio
+
+        twin.stream = trio.SocketStream(trio.socket.from_stdlib_socket(far.near()))
+    else:
+        twin.sock = far.near()
+    return (twin, *args[1:]), named
 
 
 # --- what passes the protocol --------------------------------------------------------------------------------------
@@ -195,9 +249,10 @@ def _knock(seam: Seam, url: str, headers: Any) -> None:
 class _Socket:
     """What is known of one connection: the call that opened it, and the calls on it."""
 
-    def __init__(self, seam: Seam, url: str, headers: RawHeaders) -> None:
+    def __init__(self, seam: Seam, url: str, headers: RawHeaders, far: FarEnd | None = None) -> None:
         self.seam = seam
         self.url = url
+        self.far = far
         self.handshake: Flight | None = None
         is_read = seam.reader.classify("WS", url).kind == "channel"
         self.channel = Channel(seam, LAYER, url, headers) if is_read else None
@@ -218,8 +273,12 @@ class _Socket:
 
     def asks(self, data: Any, fin: bool) -> None:
         message = _whole(self.sending, data, fin) if self.channel is not None else None
-        refusal = self.channel.asks(message) if self.channel is not None and message is not None else None
-        if refusal is not None:
+        if self.channel is None or message is None:
+            return
+        refusal = self.channel.asks(message)
+        if self.far is not None:
+            self.far.expect(self.channel.asked, error_event(refusal) if refusal is not None else None)
+        elif refusal is not None:
             from websockets.exceptions import ProtocolError
 
             raise ProtocolError(refusal)
@@ -271,13 +330,20 @@ def _handshake(seam: Seam, original: Any) -> Any:
         if not seam.active or seam.probe is not None:
             return original(protocol, request)
         headers = _raw(request.headers.raw_items())
-        state = _socket_of(protocol, seam, headers)
-        if state is None:
-            return original(protocol, request)
-        flight = _KNOCKED.get()
+        knock = _KNOCKED.get()
         _KNOCKED.set(None)
+        if knock is not None and knock.far is not None:
+            state = _Socket(seam, knock.flight.url, headers, knock.far)
+            state.handshake = knock.flight
+            setattr(protocol, _STATE, state)
+            return original(protocol, request)
+        found = _socket_of(protocol, seam, headers)
+        if found is None:
+            return original(protocol, request)
+        state, flight = found, knock.flight if knock is not None else None
         if flight is None or flight.url != state.url:  # the opener was bound before the hooks
-            flight = seam.begin(LAYER, "GET", state.url, headers, b"")
+            layer = OTHER_SOCKETS if seam.is_replay() else _layer(seam, state.url)
+            flight = seam.begin(layer, "GET", state.url, headers, b"")
         if flight is None:
             return original(protocol, request)
         flight.headers = headers

@@ -32,6 +32,8 @@ RESPONSE_HEADERS = frozenset(
     {
         "apim-request-id",
         "content-type",
+        "grpc-message-type",
+        "grpc-status-details-bin",
         "link",  # tools that page through results follow it
         "location",  # so do redirects
         "openai-processing-ms",

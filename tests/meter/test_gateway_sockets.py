@@ -120,14 +120,47 @@ def test_an_error_of_the_server_is_an_attempt(server: ResponsesSocket) -> None:
 
 
 def test_a_refused_handshake_is_the_agents(server: ResponsesSocket) -> None:
-    """The provider's own refusal reaches the agent with its status; in replay the gateway refuses, and says why."""
+    """The provider's own refusal reaches the agent with its status."""
     server.key = "sk-other"
     with behind(at(server), OPENAI_API_KEY="sk-real") as child:
         refused = talk(child, "one")
-    with behind(at(server), "replay", source=Tape(())) as child:
-        replayed = talk(child, "one")
-        slugs = child.slugs
 
     assert refused == ["401 None"]
-    assert (replayed, slugs) == (["400 stack-not-replayed"], ["stack-not-replayed"])
     assert len(server.handshakes) == 1
+
+
+def test_replay(server: ResponsesSocket) -> None:
+    """In replay the gateway opens nothing: the agent hears what was recorded, and the calls are the same; a question
+    that is not on the recording is answered with an error event, and the socket is closed."""
+    with behind(at(server), "record") as child:
+        live = talk(child, "one", "two")
+        recorded = child.close()
+    assert child.trace is not None
+    with behind(at(server), "replay", source=Tape(child.trace.exchanges)) as again:
+        replayed = talk(again, "one", "two", "three", "four")
+        measured = again.close()
+
+    assert live == ["response.completed resp_1", "response.completed resp_2"]
+    assert replayed == [*live, "error request-not-recorded", "closed 1008"]
+    assert (len(server.handshakes), measured.samples["fanout"], again.slugs) == (1, 2, [])
+    assert measured.samples["input_tokens"] == recorded.samples["input_tokens"] == 10
+
+
+def test_a_replayed_server_hangs_up(server: ResponsesSocket) -> None:
+    """A socket that broke in the middle of an answer breaks there again."""
+
+    def script(message: dict[str, Any], number: int, send: Any) -> None:
+        send({"type": "response.created", "response": response(number, "in_progress")})
+        send({"type": "hang up"})
+
+    server.script = script
+    with behind(at(server), "record") as child:
+        live = talk(child, "one")
+        child.close()
+    assert child.trace is not None
+    with behind(at(server), "replay", source=Tape(child.trace.exchanges)) as again:
+        replayed = talk(again, "one")
+        measured = again.close()
+
+    assert live == replayed == ["closed None"]
+    assert (len(server.handshakes), measured.samples["attempts"], again.slugs) == (1, 1, [])

@@ -141,14 +141,15 @@ def test_missing_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @STACKS
 def test_replay_refuses(stack: Callable[..., Any], calls: int, streams: int, server: RpcServer) -> None:
-    """In replay a call fails with the library's own error, nothing is sent, and the task is invalid."""
+    """What is not on the recording fails with the library's own error, and nothing is sent."""
+    tape = Tape(())
     with metering("replay") as meter:
-        result = run_task(meter, lambda: stack(server.target), source=Tape(()))
+        result = run_task(meter, lambda: stack(server.target), source=tape)
 
     assert isinstance(result.error, grpc.RpcError)
     assert result.error.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert "messages.md#stack-not-replayed" in result.error.details()
-    assert (result.slugs, server.log, result.fanout) == (["stack-not-replayed"], [], 0)
+    assert "messages.md#request-not-recorded" in result.error.details()
+    assert (tape.missed, server.log, result.fanout) == (["model"], [], 0)
 
 
 def test_replay_refuses_streams(server: RpcServer) -> None:
@@ -163,6 +164,30 @@ def test_replay_refuses_streams(server: RpcServer) -> None:
 
     assert isinstance(result.error, grpc.aio.AioRpcError)
     assert (result.error.code(), server.log) == (grpc.StatusCode.FAILED_PRECONDITION, [])
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
+def test_streams_of_requests_are_not_replayed(is_async: bool, server: RpcServer) -> None:
+    """Nobody reads what a stream of requests says: in replay it is refused, and the task is invalid."""
+
+    def agent() -> None:
+        with grpc.insecure_channel(server.target) as channel:
+            channel.stream_unary("/live.Model/Talk", **CODED)(iter([PLAIN]))
+
+    async def agent_async() -> None:
+        async with grpc.aio.insecure_channel(server.target) as channel:
+            await channel.stream_unary("/live.Model/Talk", **CODED)(iter([PLAIN]))
+
+    with metering("replay", measure=MeasureRules(model_hosts=(server.target,))) as meter:
+        result = run_task(meter, agent_async if is_async else agent, source=Tape(()))
+
+    assert isinstance(result.error, grpc.RpcError)
+    assert (result.slugs, server.log) == (["stack-not-replayed"], [])
+    (problem,) = result.trace.problems
+    assert problem.text == (
+        f"GRPC grpc://{server.target}/live.Model/Talk was refused: calls by gRPC with a stream of requests are counted,"
+        " but not replayed yet\n  mend: measure this agent with --fanout-mode=live"
+    )
 
 
 def status(code: grpc.StatusCode, after: int = 0) -> Callable[..., Iterator[dict[str, Any]]]:

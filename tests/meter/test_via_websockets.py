@@ -336,27 +336,6 @@ def test_cap_async(server: ResponsesSocket) -> None:
     assert (len(server.creates), result.fanout, result.trace.capped) == (2, 2, "fanout")
 
 
-@pytest.mark.parametrize("turns", [two_turns, two_turns_async], ids=["sync", "async"])
-def test_replay_refuses(turns: Callable[[str], Any], server: ResponsesSocket) -> None:
-    """In replay nothing is opened: the handshake fails as if the server had answered 400, and the task is invalid."""
-    with metering("replay") as meter:
-        result = run_task(meter, lambda: turns(server.url), source=Tape(()))
-
-    url = f"ws://127.0.0.1:{server.port}/v1/responses"
-    assert isinstance(result.error, websockets.InvalidStatus)
-    assert result.error.response.status_code == 400
-    assert b"messages.md#stack-not-replayed" in result.error.response.body
-    assert [(p.slug, p.text, p.verdict) for p in result.trace.problems] == [
-        (
-            "stack-not-replayed",
-            f"GET {url} was refused: calls by websockets are counted, but not replayed yet\n"
-            "  mend: measure this agent with --fanout-mode=live",
-            "invalid",
-        )
-    ]
-    assert (server.handshakes, result.fanout) == ([], 0)
-
-
 def test_missing_key_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a key nothing is sent, and the handshake fails as if the provider had answered 401."""
     monkeypatch.delenv("OPENAI_API_KEY")

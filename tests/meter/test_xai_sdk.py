@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("xai_sdk", reason="its own environment: the matrix of SDKs runs it")
 
 from google.protobuf import json_format
-from metering import metering, run_task
+from metering import Tape, metering, run_task
 from rpc_server import Heard, RpcServer, chunks, completion
 from xai_sdk import AsyncClient, Client
 from xai_sdk.chat import system, tool, user
@@ -102,3 +102,17 @@ def test_retries_of_the_core() -> None:
 
     assert (len(server.log), result.fanout, result.measured.samples["attempts"]) == (3, 2, 2)
     assert [problem.slug for problem in result.trace.problems] == ["retried-by-transport"]
+
+
+@pytest.mark.parametrize("agent", [ask, ask_async], ids=["blocking", "asyncio"])
+def test_replay(agent: Callable[..., Any]) -> None:
+    """From a recording the SDK's own objects say the same, with no server there."""
+    with RpcServer(script, raw=True) as server, metering("record") as meter:
+        target = server.target
+        live = run_task(meter, lambda: agent(target, True))
+    with metering("replay") as meter:
+        replayed = run_task(meter, lambda: agent(target, True), source=Tape(live.trace.exchanges))
+
+    assert (live.error, replayed.error, replayed.slugs, replayed.trace.spent_calls) == (None, None, [], 0)
+    assert [part.proto for part in replayed.value[:2]] == [part.proto for part in live.value[:2]]
+    assert (replayed.fanout, replayed.measured.samples["input_tokens"]) == (2, 10)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_fanout.errors import TaskStopped
-from pytest_fanout.meter.channel import Channel
+from pytest_fanout.meter.channel import Channel, error_event
 from pytest_fanout.meter.gateway.headers import RawHeaders, as_text
+from pytest_fanout.meter.replies import Playback, playback_of
 
 if TYPE_CHECKING:
     from aiohttp import ClientWebSocketResponse, web
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_fanout.meter.ledger import Place
     from pytest_fanout.meter.seam import Seam
 
-LAYER: Final = "websockets"  # what goes over a socket is not replayed, whoever counts it
+LAYER: Final = "websockets"
 _OF_THE_HANDSHAKE: Final = b"sec-websocket-"
 _PROTOCOL: Final = b"sec-websocket-protocol"
 _POLICY: Final = 1008  # the close code for a message that may not be sent
@@ -54,7 +55,8 @@ class Refused(Exception):
 
 
 async def relay(seam: Seam, upstream: Upstream, request: web.BaseRequest, asked: Asked) -> web.StreamResponse:
-    """Open the socket to the provider, then the agent's, and pass messages until one of them closes.
+    """Open the socket to the provider, then the agent's, and pass messages until one of them closes. In replay nothing
+    is opened: the agent's messages are answered from the recording.
 
     Raises:
         Refused: by a cap, in replay, for want of a key, or by the provider.
@@ -66,6 +68,15 @@ async def relay(seam: Seam, upstream: Upstream, request: web.BaseRequest, asked:
     flight = seam.begin(LAYER, "GET", asked.socket_url, asked.headers, b"", place=asked.owner(), depth=asked.depth)
     if flight is not None and flight.reply is not None:
         raise Refused(flight.reply.status or 400, flight.reply.body)
+    channel = Channel(seam, LAYER, asked.socket_url, asked.headers, owner=asked.owner, depth=asked.depth)
+    if flight is not None and flight.replayed is not None:
+        inner = web.WebSocketResponse(autoclose=False, max_msg_size=0, compress=False)
+        await inner.prepare(request)
+        try:
+            await _replay(request, inner, channel)
+        finally:
+            channel.ends("closed_early", None)
+        return inner
     outer = await _open(upstream, asked, flight)
     inner = web.WebSocketResponse(
         autoclose=False,
@@ -74,7 +85,6 @@ async def relay(seam: Seam, upstream: Upstream, request: web.BaseRequest, asked:
         compress=False,
         protocols=(outer.protocol,) if outer.protocol else (),
     )
-    channel = Channel(seam, LAYER, asked.socket_url, asked.headers, owner=asked.owner, depth=asked.depth)
     try:
         await inner.prepare(request)
         asking = asyncio.ensure_future(_ask(inner, outer, channel))
@@ -125,16 +135,7 @@ async def _ask(inner: web.WebSocketResponse, outer: ClientWebSocketResponse, cha
     while True:
         message = await inner.receive()
         if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
-            data = message.data
-            try:
-                refusal = channel.asks(data.encode() if isinstance(data, str) else data)
-            except TaskStopped as stopped:
-                refusal = json.dumps({"error": {"type": "pytest_fanout", "code": "capped", "message": str(stopped)}})
-            if refusal is not None:
-                with contextlib.suppress(ValueError):
-                    refusal = json.dumps({"type": "error", "status": 400, **json.loads(refusal)})
-                await inner.send_str(refusal)
-                await inner.close(code=_POLICY)
+            if await _is_refused(inner, channel, message.data):
                 return
             await _pass(outer, message)
         elif message.type in (WSMsgType.PING, WSMsgType.PONG):
@@ -144,6 +145,50 @@ async def _ask(inner: web.WebSocketResponse, outer: ClientWebSocketResponse, cha
             with contextlib.suppress(ConnectionError):
                 await outer.close(code=inner.close_code or _POLICY)
             return
+
+
+async def _is_refused(inner: web.WebSocketResponse, channel: Channel, data: str | bytes) -> bool:
+    """Book a message of the agent; one that may not be sent is answered, and ends the socket."""
+    try:
+        refusal = channel.asks(data.encode() if isinstance(data, str) else data)
+    except TaskStopped as stopped:
+        refusal = json.dumps({"error": {"type": "pytest_fanout", "code": "capped", "message": str(stopped)}})
+    if refusal is not None:
+        await inner.send_str(error_event(refusal).decode())
+        await inner.close(code=_POLICY)
+    return refusal is not None
+
+
+async def _replay(request: web.BaseRequest, inner: web.WebSocketResponse, channel: Channel) -> None:
+    """Answer each message with what was recorded for it, until the agent closes or the recorded socket was gone."""
+    from aiohttp import WSMsgType
+
+    patience: float | None = None
+    broken: Playback | None = None
+    while True:
+        try:
+            message = await asyncio.wait_for(inner.receive(), patience)
+        except TimeoutError:
+            assert broken is not None
+            while broken.awaits_stop():
+                await asyncio.sleep(0.001)
+            with contextlib.suppress(TaskStopped):
+                broken.read_to_end()
+            if request.transport is not None:
+                request.transport.close()
+            return
+        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+            return
+        if await _is_refused(inner, channel, message.data):
+            return
+        playback = playback_of(channel.asked) if channel.asked is not None else None
+        if playback is None:
+            continue
+        for line in playback.chunks:
+            channel.hears(line)  # before the agent can know
+            await inner.send_str(line.decode().rstrip("\n"))
+        if not playback.is_whole:
+            broken, patience = playback, playback.patience_s
 
 
 async def _hear(
