@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
+from pytest_fanout.cli.recordings import show_recording
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
@@ -156,8 +157,18 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
 
 @main.command()
 @click.argument("agent", required=False)
-def show(agent: str | None) -> None:
-    """The committed anchors: their figures and where they come from."""
+@click.option("--recording", "task", metavar="TASK", help="Print a recording as a conversation: by task id or a part.")
+@click.option("--trial", type=click.IntRange(min=1), metavar="N", help="Which of its recordings; else the first.")
+@click.option("--agent", "of", metavar="NAME", help="The class that the task belongs to.")
+@click.option("--full", is_flag=True, help="Cut no text of the conversation.")
+def show(agent: str | None, task: str | None, trial: int | None, of: str | None, full: bool) -> None:
+    """The committed anchors: their figures and where they come from. Or one recording, as a conversation."""
+    if task is not None:
+        show_recording(find_settings(Path.cwd()).recordings, task, agent=agent or of, trial=trial, full=full)
+        return
+    if trial is not None or full:
+        raise UsageError("needs-recording", "--trial and --full are for a recording", mend="add --recording TASK")
+    agent = agent or of
     settings, repo = _project()
     rev = repo.head().rev
     anchors = read_anchors(repo, rev, settings) if rev else {}

@@ -31,10 +31,10 @@ from typing import Any
 
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import CUT
-from pytest_fanout.meter.grouping import Counted, group_attempts
+from pytest_fanout.meter.grouping import Counted, group_attempts, group_counted
 from pytest_fanout.meter.ledger import AGENT
 from pytest_fanout.meter.reader import COUNTED, Reader, host_port
-from pytest_fanout.records import TOKEN_METRICS, Attempt, CallSite, Exchange, ModelCall, Problem
+from pytest_fanout.records import TOKEN_METRICS, Attempt, CallSite, Exchange, ModelCall, Problem, Turn
 
 #: Kinds that run an unknown number of model calls at the provider, or on a channel that is not read.
 _UNOBSERVABLE = frozenset({"agent_run", "batch", "channel"})
@@ -103,6 +103,25 @@ def measure_trial(
         hosts=tuple(sorted(sorting.hosts)),
         problems=(*sorting.problems(), *_estimates(reached)),
     )
+
+
+def turns_of(exchanges: Iterable[Exchange], codecs: Iterable[Any] = ()) -> tuple[Turn, ...]:
+    """A trial in the order of sending, its model calls put together as they are counted."""
+    everything = sorted(exchanges, key=lambda one: (one.started_ms, one.seq))
+    reader, sorting = Reader(codecs), _Sorting(())
+    for exchange in everything:
+        sorting.add(exchange, reader)
+    sorting.attach_polls()
+    calls = [call for items in sorting.counted.values() for call in group_counted(items)]
+    begins = {id(call[0].exchange): call for call in calls}
+    inside = {id(item.exchange) for call in calls for item in call}
+    turns = []
+    for exchange in everything:
+        if call := begins.get(id(exchange)):
+            turns.append(Turn(tuple(item.exchange for item in call), tuple(item.attempt for item in call)))
+        elif id(exchange) not in inside:
+            turns.append(Turn((exchange,)))
+    return tuple(turns)
 
 
 class _Sorting:

@@ -32,6 +32,7 @@ from pytest_fanout.records.exchange import (
     Replayed,
     SideCall,
     ToolCall,
+    Turn,
 )
 from pytest_fanout.records.judged import (
     OUTCOMES,
@@ -115,5 +116,6 @@ __all__ = [
     "ToolCall",
     "Totals",
     "TrialFacts",
+    "Turn",
     "Verdict",
 ]
