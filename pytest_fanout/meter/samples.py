@@ -34,7 +34,7 @@ from pytest_fanout.meter.flight import CUT
 from pytest_fanout.meter.grouping import Counted, group_attempts, group_counted
 from pytest_fanout.meter.ledger import AGENT
 from pytest_fanout.meter.reader import COUNTED, Reader, host_port
-from pytest_fanout.records import TOKEN_METRICS, Attempt, CallSite, Exchange, ModelCall, Problem, Turn
+from pytest_fanout.records import TIMING_METRICS, TOKEN_METRICS, Attempt, CallSite, Exchange, ModelCall, Problem, Turn
 
 #: Kinds that run an unknown number of model calls at the provider, or on a channel that is not read.
 _UNOBSERVABLE = frozenset({"agent_run", "batch", "channel"})
@@ -64,13 +64,14 @@ class Measured:
 
 
 def measure_trial(
-    exchanges: Iterable[Exchange], duration_ms: int, codecs: Iterable[Any] = (), model_hosts: Iterable[str] = ()
+    exchanges: Iterable[Exchange], duration_ms: int | None, codecs: Iterable[Any] = (), model_hosts: Iterable[str] = ()
 ) -> Measured:
     """Count one trial, in every mode by this one function, so that a replay equals its recording.
 
     Args:
         exchanges: all of the trial, in any order; their times are ms from the start of the task.
-        duration_ms: of the task; in replay that of the recording.
+        duration_ms: of the task; in replay that of the recording. None: all times are placeholders, and what depends on
+            them is unknown.
         codecs: the user's own, asked before the built-in ones.
         model_hosts: the user's own model hosts: an unknown POST to one is unclassified.
     """
@@ -260,8 +261,8 @@ def _estimates(reached: Iterable[ModelCall]) -> tuple[Problem, ...]:
     )
 
 
-def samples_of(calls: Sequence[ModelCall], duration_ms: int) -> dict[str, int | None]:
-    """The samples of the agent's calls, as the module says."""
+def samples_of(calls: Sequence[ModelCall], duration_ms: int | None) -> dict[str, int | None]:
+    """The samples of the agent's calls, as the module says; those of the clock None when ``duration_ms`` is."""
     reached = [call for call in calls if call.reached_model]
     attempts = [attempt for call in calls for attempt in call.attempts]
     spans = [(attempt.started_ms or 0, attempt.ended_ms or 0) for attempt in attempts]
@@ -281,6 +282,8 @@ def samples_of(calls: Sequence[ModelCall], duration_ms: int) -> dict[str, int | 
     }
     samples.update((f"tool_calls[{name}]", count) for name, count in sorted(asked.items()))
     samples.update((f"tool_ms[{name}]", waits.get(name, 0)) for name in sorted(asked))
+    if duration_ms is None:
+        samples.update((name, None) for name in samples if name.partition("[")[0] in TIMING_METRICS)
     return samples
 
 

@@ -155,7 +155,9 @@ class TrialRunner:
         if source is None:
             return Played(trace, self._measure(trace.exchanges, duration), error, duration)
         duration = replayed_duration(recording, trace.exchanges, source.leftover)
-        return Played(trace, self._measure(trace.exchanges, duration), error, duration, source.note(), source.leftover)
+        is_timed = recording is None or not recording.imported
+        measured = self._measure(trace.exchanges, duration if is_timed else None)
+        return Played(trace, measured, error, duration, source.note(), source.leftover)
 
     def _agent_ended(self, work: MeasuredTask, scope: TaskScope) -> None:
         """The entry point has returned: what follows (checks, graders) is no part of the task's time."""
@@ -244,7 +246,7 @@ class TrialRunner:
             differences.append(f"other numbers on replay: {', '.join(moved)}")
         return stored, tuple(differences)
 
-    def _measure(self, exchanges: Sequence[Exchange], duration_ms: int) -> Measured:
+    def _measure(self, exchanges: Sequence[Exchange], duration_ms: int | None) -> Measured:
         return measure_trial(exchanges, duration_ms, self.codecs, self.budget.measure.model_hosts)
 
     def _storable(self, exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
@@ -267,6 +269,8 @@ class TrialRunner:
         new_draw: bool = False,
     ) -> TaskRun:
         measured = played.measured
+        if recording is not None and recording.imported:
+            problems = (*problems, Problem("imported-recording", IMPORTED, "notice", work.agent))
         status = "stale" if played.note is not None else status_of(played)
         return TaskRun(
             agent=work.agent,
@@ -299,6 +303,12 @@ class TrialRunner:
             unclassified=measured.unclassified,
             spent_calls=played.trace.spent_calls,
         )
+
+
+IMPORTED = (  # without numbers, so that a report tells it once for all tasks
+    "recordings were imported from cassettes: counts and tokens are theirs, durations and the order of concurrent "
+    "calls are unknown\n  mend: record them anew for those: pytest --fanout-budget --fanout-mode=rerecord"
+)
 
 
 def status_of(played: Played) -> str:

@@ -112,7 +112,7 @@ class RecordingStore:
                 where=str(path),
                 mend=MEND,
             )
-        _refuse_empty_answers(recording.exchanges, str(path), MEND)
+        refuse_empty_answers(recording.exchanges, str(path), MEND)
         return recording
 
     def save(self, recording: Recording) -> Recording:
@@ -125,7 +125,7 @@ class RecordingStore:
         path = self.path(recording.agent, recording.task, recording.trial)
         data = tape.encode(recording)
         stored = tape.decode(data, str(path), MEND)
-        _refuse_empty_answers(stored.exchanges, str(path), MEND)
+        refuse_empty_answers(stored.exchanges, str(path), MEND)
         self._refuse_secrets(stored, path)
         files.write_atomically(path, data)
         return stored
@@ -259,7 +259,7 @@ def _path(url: str) -> str:
     return bodies.match_target(url, "model").partition("?")[0]
 
 
-def _refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
+def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
     """A 200 of a model without content is no answer: replaying it would measure nothing and look fine."""
     for number, exchange in enumerate(exchanges, 1):
         answer = exchange.answer

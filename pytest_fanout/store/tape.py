@@ -43,6 +43,7 @@ _HEADER: Mapping[str, tuple[type, ...]] = {
     "hosts": (list,),
     "version": _TEXT,
 }
+_IMPORTED = frozenset({"imported"})  # from cassettes
 _EXCHANGE: Mapping[str, tuple[type, ...]] = {
     "seq": _WHOLE,
     "layer": _TEXT,
@@ -130,6 +131,7 @@ def _header_line(recording: Recording) -> dict[str, Any]:
         "exchanges": len(recording.exchanges),
         "hosts": sorted(hosts_of(recording.exchanges)),
         "version": _version(),
+        **({"imported": list(recording.imported)} if recording.imported else {}),
     }
 
 
@@ -258,6 +260,7 @@ def decode(data: bytes, where: str, mend: str) -> Recording:
         header["draw"],
         tuple(header["replaced"]),
         digest,
+        tuple(header.get("imported", ())),
     )
 
 
@@ -273,11 +276,14 @@ def header_of(text: bytes, where: str, mend: str) -> dict[str, Any]:
             mend="upgrade pytest-fanout",
         )
     try:
-        _check(header, _HEADER)
+        _check(header, _HEADER, _IMPORTED)
         if version != FORMAT:
             raise _Malformed(f"format must be {FORMAT!r}")
         for key in ("models_requested", "models_served", "replaced", "hosts"):
             _items(header[key], (str,), key)
+        if type(header.get("imported", [])) is not list:
+            raise _Malformed("imported has the wrong type")
+        _items(header.get("imported", []), (str,), "imported")
     except _Malformed as error:
         raise _malformed(header, str(error), f"{where}:1", mend) from None
     return dict(header)
