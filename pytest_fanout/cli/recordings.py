@@ -80,7 +80,7 @@ def import_cassettes(settings: Settings, paths: Sequence[Path], agent: str, task
         )
     if stored:
         click.echo(
-            f"\nimported {stored} of {len(cassettes)}; not proved yet: a cassette may hold less than an agent asks for.\n"
+            f"\nimported {stored} of {len(cassettes)}; not proved yet: a cassette may hold less than the agent asks.\n"
             "The next run replays them: a task that does not fit is stale, and --fanout-mode=record records it anew.\n"
             "Durations, pauses between chunks and the order of concurrent calls are unknown (docs/cassettes.md).\n"
             "\nnext:\n  pytest --fanout-budget"

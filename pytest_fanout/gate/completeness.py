@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_fanout.judge import TrialTable, table_of_runs
-from pytest_fanout.records import MEASURED, TIMING_METRICS, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun
+from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun
 
 UNKNOWN_USAGE_SHARE = Fraction(5, 100)
 
@@ -30,7 +30,7 @@ class Measured:
 
 def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, limits: Iterable[Limit]) -> Measured:
     """Sort the trials of a class, and name everything that makes it invalid, incomplete or stale."""
-    trials, limits = tuple(task for task in run.tasks if task.agent == agent), tuple(limits)
+    trials = tuple(task for task in run.tasks if task.agent == agent)
     table = table_of_runs(trials)
     ran = set(table.statuses)
     defined = set(run.definitions.get(agent, {}))
@@ -47,7 +47,6 @@ def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, 
     problems = [
         *_own(trials, run, agent),
         *_invalid(trials, agent, limits),
-        *_untimed(trials, agent, limits),
         *_incomplete(trials, run, agent, missing, removed),
         *_redefined(trials, agent, anchor),
     ]
@@ -143,23 +142,6 @@ def _invalid(trials: tuple[TaskRun, ...], agent: str, limits: Iterable[Limit]) -
             "usage-unknown",
             f"{agent}: {unknown} of {calls} model calls came without usage, more than 5 %, so that "
             f"{', '.join(gated)} cannot be judged; mend: let the client ask for usage (stream_options.include_usage)",
-            "invalid",
-            agent,
-        )
-
-
-def _untimed(trials: tuple[TaskRun, ...], agent: str, limits: Iterable[Limit]) -> Iterator[Problem]:
-    """Limits on the clock, over trials whose recording holds no times."""
-    gated = [limit for limit in limits if limit.metric.partition("[")[0] in TIMING_METRICS]
-    tasks = sorted(
-        {trial.task for trial in trials if trial.status in MEASURED and trial.samples.get("duration_ms", 0) is None}
-    )
-    if gated and tasks:
-        yield Problem(
-            "times-unknown",
-            f"{agent}: the recordings of {_names(tasks)} were imported and hold no durations, so that "
-            f"{', '.join(limit.name for limit in gated)} cannot be judged; "
-            "mend: pytest --fanout-budget --fanout-mode=rerecord",
             "invalid",
             agent,
         )

@@ -68,10 +68,15 @@ def _head(recording: Recording, turns: Sequence[Turn]) -> Iterator[str]:
     attempts = sum(len(turn.attempts) for turn in own)
     made = datetime.fromtimestamp(recording.begun_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     yield escape(f"{recording.agent}::{recording.task}, trial {recording.trial}")
-    yield escape(
-        f"recorded {made}, draw {recording.draw}, {recording.duration_ms} ms, {recording.status}, "
-        + ("passed" if recording.passed else "did not pass")
-    )
+    if recording.imported:
+        yield escape(
+            f"recorded {made}; imported from {', '.join(recording.imported)}: no times, not known whether it passed"
+        )
+    else:
+        passed = "passed" if recording.passed else "did not pass"
+        yield escape(
+            f"recorded {made}, draw {recording.draw}, {recording.duration_ms} ms, {recording.status}, {passed}"
+        )
     yield escape(
         f"{_count(calls, 'model call')} in {_count(attempts, 'attempt')}, {_count(others, 'other request')}; "
         f"asked for {', '.join(recording.models_requested) or 'no model'}, "

@@ -82,3 +82,44 @@ def test_words_for_a_recording_need_one(store: RecordingStore) -> None:
         "  mend: add --recording TASK\n"
         "  see: docs/messages.md#needs-recording\n"
     )
+
+
+def cassette(said: str) -> str:
+    """A cassette of one call in YAML, as vcrpy writes it."""
+    body = json.dumps(json.dumps({"choices": [{"message": {"content": said}}]} if said else {}))
+    return (
+        "version: 1\ninteractions:\n"
+        "- request: {method: POST, uri: 'https://api.openai.com/v1/chat/completions', body: '{}', headers: {}}\n"
+        f"  response: {{status: {{code: 200, message: OK}}, headers: {{}}, body: {{string: {body}}}}}\n"
+    )
+
+
+def test_cassettes_are_imported_and_what_cannot_be_is_told(store: RecordingStore, tmp_path: Path) -> None:
+    """Each line says what became of a file; one that is refused keeps no other out, and the exit code tells."""
+    folder = tmp_path / "tests" / "cassettes" / "test_shop"
+    folder.mkdir(parents=True)
+    (folder / "test_a.yaml").write_text(cassette("hi"))
+    (folder / "test_b.yaml").write_text("- no cassette")
+    done = call("import-cassettes", "tests", "--agent", "support")
+
+    assert done.exit_code == 4
+    assert done.stdout.splitlines()[:3] == [
+        "tests/cassettes/test_shop/test_a.yaml -> support::tests/test_shop.py::test_a, trial 1 (the test of "
+        "pytest-recording): 1 model calls, 0 other requests",
+        "",
+        "imported 1 of 2; not proved yet: a cassette may hold less than the agent asks.",
+    ]
+    assert "test_b.yaml: is no cassette of vcrpy" in done.stderr
+    assert store.load("support", "tests/test_shop.py::test_a", 1).imported == ("tests/cassettes/test_shop/test_a.yaml",)
+    assert (
+        "imported from tests/cassettes/test_shop/test_a.yaml: no times" in call("show", "--recording", "test_a").stdout
+    )
+
+
+def test_one_cassette_may_be_named_with_its_task_and_trial(store: RecordingStore, tmp_path: Path) -> None:
+    """As a further trial of a recorded task."""
+    (tmp_path / "any.yml").write_text(cassette("hi"))
+    done = call("import-cassettes", "any.yml", "--agent", "support", "--task", "refund", "--trial", "3")
+
+    assert done.exit_code == 0, done.output
+    assert store.trials("support", "refund") == (1, 2, 3)
