@@ -2,9 +2,10 @@
 
 An agent resends its whole context with each call, so that storage would grow with calls times context. Here every list
 element and every text of at least 80 bytes that occurs again in a trial becomes a numbered *part*, and a text that
-begins like an earlier one keeps only its new end. Four forms stand for JSON values, each an object of just these keys:
+begins like an earlier one keeps only its new end. Five forms stand for JSON values, each an object of just these keys:
 
     {"$part": 3}                            the value of part 3
+    {"$parts": [3, 40]}                     in a list: the values of the parts 3 to 39, one after the other
     {"$part": 3, "upto": 120}               the first 120 characters (code points) of part 3, a text
     {"$join": [{"$part": 3, …}, "rest"]}    texts put together
     {"$literal": {…}}                       an object that itself has one of these keys; its values are read as usual
@@ -22,7 +23,7 @@ MIN_SIZE = 80
 MIN_SHARED = 120  # characters that a text must share with an earlier one; a reference costs about 40
 RECENT = 32  # earlier texts with the same beginning that are looked at
 _ENCODE = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False).encode
-RESERVED = frozenset({"$part", "$join", "$literal"})
+RESERVED = frozenset({"$part", "$parts", "$join", "$literal"})
 
 
 class Packer:
@@ -77,7 +78,9 @@ class Packer:
         if isinstance(value, str):
             return self._refer(_key(value), value)
         if isinstance(value, list):
-            return [self._pack(item) if isinstance(item, str) else self._refer(_key(item), item) for item in value]
+            return _in_runs(
+                [self._pack(item) if isinstance(item, str) else self._refer(_key(item), item) for item in value]
+            )
         if isinstance(value, dict):
             packed = {name: self._pack(value[name]) for name in sorted(value)}
             return {"$literal": packed} if RESERVED & packed.keys() else packed
@@ -102,6 +105,20 @@ class Packer:
         if length < len(earlier):
             beginning["upto"] = length
         return {"$join": [beginning, value[length:]]}
+
+
+def _in_runs(items: list[Any]) -> list[Any]:
+    """A packed list, neighbouring parts that stand side by side in it told at once."""
+    out: list[Any] = []
+    first = last = -1
+    for item in items:
+        number = item["$part"] if isinstance(item, dict) and item.keys() == {"$part"} else -1
+        if number >= 0 and number == last + 1 and first >= 0:
+            out[-1], last = {"$parts": [first, number + 1]}, number
+            continue
+        out.append(item)
+        first = last = number
+    return out
 
 
 def _text_key(text: str) -> str:
@@ -164,13 +181,27 @@ class Unpacker:
                 return self._texts[value["$part"]]
             return _ENCODE(self.unpack(value))
         if isinstance(value, list):
-            return "[" + ",".join([self.text(item) for item in value]) + "]"
+            texts: list[str] = []
+            for item in value:
+                if isinstance(item, dict) and "$parts" in item:
+                    first, end = self._run(item)
+                    texts += self._texts[first:end]
+                else:
+                    texts.append(self.text(item))
+            return "[" + ",".join(texts) + "]"
         return _ENCODE(value)
 
     def unpack(self, value: Any) -> Any:
         """The value that was packed."""
         if isinstance(value, list):
-            return [self.unpack(item) for item in value]
+            items: list[Any] = []
+            for item in value:
+                if isinstance(item, dict) and "$parts" in item:
+                    first, end = self._run(item)
+                    items += self._parts[first:end]
+                else:
+                    items.append(self.unpack(item))
+            return items
         if not isinstance(value, dict):
             return value
         if RESERVED.isdisjoint(value):
@@ -185,6 +216,15 @@ class Unpacker:
         if "$literal" in value and len(value) == 1 and isinstance(value["$literal"], dict):
             return {name: self.unpack(item) for name, item in value["$literal"].items()}
         raise ValueError(f"an object mixes {', '.join(sorted(RESERVED & value.keys()))} with other keys")
+
+    def _run(self, reference: dict[str, Any]) -> tuple[int, int]:
+        """From which part, and up to which one, an element of a list stands for several."""
+        run = reference["$parts"]
+        if len(reference) != 1 or not isinstance(run, list) or [type(number) for number in run] != [int, int]:
+            raise ValueError("$parts must be two numbers")
+        if not 0 <= run[0] < run[1] <= len(self._parts):
+            raise ValueError(f"refers to the parts {run[0]} to {run[1] - 1}, which do not all stand before it")
+        return run[0], run[1]
 
     def _part(self, reference: dict[str, Any]) -> Any:
         number, upto = reference.get("$part"), reference.get("upto")

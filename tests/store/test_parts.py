@@ -46,6 +46,21 @@ def test_a_message_that_is_sent_again_is_a_reference() -> None:
     ]
 
 
+def test_neighbouring_parts_in_a_list_are_one_reference() -> None:
+    """A list that grows costs the same at every length: from its first part up to the one before which it ends."""
+    first, second, third = ({"role": role, "content": LONG} for role in "abc")
+
+    packed, parts = pack([first, second], [first, second, third], [third, first, second, 5, third])
+
+    assert parts == [LONG, *({"content": {"$part": 0}, "role": role} for role in "abc")]
+    assert packed == [
+        [{"$parts": [1, 3]}],
+        [{"$parts": [1, 4]}],
+        [{"$part": 3}, {"$parts": [1, 3]}, 5, {"$part": 3}],
+    ]
+    assert unpack(packed, parts) == [[first, second], [first, second, third], [third, first, second, 5, third]]
+
+
 def test_a_text_in_a_changed_message_is_still_a_reference() -> None:
     """A cache mark that moves changes the message, not the text in it."""
     first = {"messages": [{"content": LONG, "cache": True}]}
@@ -80,7 +95,9 @@ def test_small_values_are_never_references() -> None:
     assert (packed, parts) == ([["short", {"a": 1}]] * 2, [])
 
 
-@pytest.mark.parametrize("value", [{"$part": 0}, {"$join": []}, {"$literal": {"$literal": 1}}, {"$part": LONG, "x": 1}])
+@pytest.mark.parametrize(
+    "value", [{"$part": 0}, {"$parts": [0, 1]}, {"$join": []}, {"$literal": {"$literal": 1}}, {"$part": LONG, "x": 1}]
+)
 def test_objects_that_look_like_references_are_escaped(value: Any) -> None:
     """A prompt may hold any JSON, ours too."""
     packed, parts = pack({"a": value}, {"a": value})
@@ -110,6 +127,10 @@ def test_bytes_grow_with_what_is_new() -> None:
         ({"$part": 0, "upto": None}, "upto None does not fit part 0"),
         ({"$join": [1]}, "$join puts together something that is no text"),
         ({"$part": 0, "x": 1}, "an object mixes $part with other keys"),
+        ([{"$parts": [0, 2]}], "refers to the parts 0 to 1, which do not all stand before it"),
+        ([{"$parts": [0, 0]}], "refers to the parts 0 to -1, which do not all stand before it"),
+        ([{"$parts": [0, True]}], "$parts must be two numbers"),
+        ([{"$parts": [0, 1], "x": 1}], "$parts must be two numbers"),
     ],
 )
 def test_a_reference_that_cannot_be_followed_is_told(form: Any, what: str) -> None:
@@ -140,7 +161,9 @@ values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), texts),
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
-        st.dictionaries(st.one_of(texts, st.sampled_from(["$part", "$join", "$literal", "upto"])), inner, max_size=4),
+        st.dictionaries(
+            st.one_of(texts, st.sampled_from(["$part", "$parts", "$join", "$literal", "upto"])), inner, max_size=4
+        ),
     ),
     max_leaves=12,
 )
