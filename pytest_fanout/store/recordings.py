@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -160,13 +160,13 @@ class RecordingStore:
             return None
         return tape.checked_lines(data, str(path), MEND)[1]
 
-    def hosts(self) -> frozenset[str]:
-        """``host:port`` of every model request on record, from the header lines alone.
+    def hosts(self, tasks: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """``host:port`` of every model request on record of some tasks (class, id), from the header lines alone.
 
         A file that cannot be read is passed over here: ``load`` refuses it, so its trial is never measured.
         """
         hosts: set[str] = set()
-        for path in self._all():
+        for path in (self.path(*task, trial) for task in tasks for trial in self.trials(*task)):
             with contextlib.suppress(IntegrityError, OSError):
                 hosts.update(self._header(path)["hosts"])
         return frozenset(hosts)
@@ -178,11 +178,6 @@ class RecordingStore:
             raise OSError(errno.EINVAL, "is a pipe")  # opening it would wait for a writer
         with path.open("rb") as file:
             return tape.header_of(file.readline().removesuffix(b"\n"), str(path), MEND)
-
-    def _all(self) -> Iterator[Path]:
-        for path in sorted(self.folder.glob("*/*/t*.jsonl")):
-            if _TRIAL.match(path.name):
-                yield path
 
     def _task_folder(self, agent: str, task: str) -> Path:
         return self.folder / check_agent_name(agent, str(self.folder)) / slug_of(task)
