@@ -10,13 +10,17 @@ begins like an earlier one keeps only its new end. Five forms stand for JSON val
     {"$join": [{"$part": 3, …}, "rest"]}    texts put together
     {"$literal": {…}}                       an object that itself has one of these keys; its values are read as usual
 
+What a model answers is sent back to it with the next request. So a JSON text that was heard, which has to come back
+byte for byte, may be a ``$join`` too, in which {"$part": 3, "as": "json"} stands for a text as it is written inside JSON
+("ascii": with all but ASCII escaped).
+
 Writing is exact: ``Unpacker`` gives back the very value. Parts refer to lower numbers only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 MIN_SIZE = 80
@@ -43,6 +47,23 @@ class Packer:
         self._new = []
         packed = self._pack(value)
         return packed, self._new
+
+    def pack_written(self, text: str, inside: Iterable[str]) -> tuple[Any, list[Any]]:
+        """The same of a JSON text that must come back as it is; of the texts ``inside`` it some may be parts."""
+        self._new = []
+        pieces: list[Any] = []
+        rest = text
+        for value in inside:
+            key = _key(value)
+            if key is None or self._count.get(key, 0) < 2:
+                continue
+            for style, written in _written(value):
+                before, found, after = rest.partition(written)
+                if found:
+                    pieces += [before, {**self._refer(key, value), "as": style}]
+                    rest = after
+                    break
+        return ({"$join": [*pieces, rest]} if pieces else text), self._new
 
     def _observe(self, value: Any) -> None:
         if isinstance(value, str):
@@ -101,10 +122,16 @@ class Packer:
         if value not in self._shares:
             return value
         earlier, length = self._shares[value]
-        beginning: dict[str, Any] = {"$part": self._numbers[_text_key(earlier)]}
+        beginning: dict[str, Any] = self._refer(_text_key(earlier), earlier)
         if length < len(earlier):
             beginning["upto"] = length
         return {"$join": [beginning, value[length:]]}
+
+
+def _written(text: str) -> Iterator[tuple[str, str]]:
+    """How a text may stand inside JSON, without the quotes, and what that is called."""
+    yield "json", _ENCODE(text)[1:-1]
+    yield "ascii", json.dumps(text)[1:-1]
 
 
 def _in_runs(items: list[Any]) -> list[Any]:
@@ -190,6 +217,23 @@ class Unpacker:
                     texts.append(self.text(item))
             return "[" + ",".join(texts) + "]"
         return _ENCODE(value)
+
+    def written(self, form: Any) -> str:
+        """The JSON text that ``pack_written`` was given."""
+        if isinstance(form, str):
+            return form
+        if not isinstance(form, dict) or form.keys() != {"$join"} or not isinstance(form["$join"], list):
+            raise ValueError("a text that was heard must be a text or a $join")
+        return "".join(piece if isinstance(piece, str) else self._inside_json(piece) for piece in form["$join"])
+
+    def _inside_json(self, reference: Any) -> str:
+        if not isinstance(reference, dict) or reference.keys() != {"$part", "as"}:
+            raise ValueError("$join puts together something that is no text")
+        part = self._part({"$part": reference["$part"]})
+        style = reference["as"]
+        if not isinstance(part, str) or style not in ("json", "ascii"):
+            raise ValueError(f"part {reference['$part']} cannot be written as {style!r}")
+        return self._texts[reference["$part"]][1:-1] if style == "json" else json.dumps(part)[1:-1]
 
     def unpack(self, value: Any) -> Any:
         """The value that was packed."""
