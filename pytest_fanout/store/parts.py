@@ -11,7 +11,7 @@ begins like an earlier one keeps only its new end. Five forms stand for JSON val
     {"$literal": {…}}                       an object that itself has one of these keys; its values are read as usual
 
 What a model answers is sent back to it with the next request. So a JSON text that was heard, which has to come back
-byte for byte, may be a ``$join`` too, in which {"$part": 3, "as": "json"} stands for a text as it is written inside JSON
+byte for byte, may be a ``$join`` too, in which {"$part": 3, "as": "json"} stands for a text as JSON writes it
 ("ascii": with all but ASCII escaped).
 
 Writing is exact: ``Unpacker`` gives back the very value. Parts refer to lower numbers only.

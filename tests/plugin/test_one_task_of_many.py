@@ -19,7 +19,7 @@ atexit.register(lambda: open("opened.txt", "w").write(" ".join(sorted(name.rpart
 
 
 def test_one_task_reads_its_own_recordings_alone(accepted: Project) -> None:
-    """Hosts, trials and the digests of a partial run come from the selected task's files; a whole run reads them all."""
+    """Hosts, trials and the digests of a partial run come from its files; a whole run reads all."""
     accepted.write("conftest.py", COUNTING)
     one = accepted.pytest("-k", "task-2")
     of_one = (accepted.root / "opened.txt").read_text()
