@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fanout.config import Settings, find_settings
-from pytest_fanout.gate import current_inputs, evaluate
+from pytest_fanout.gate import evaluate
+from pytest_fanout.gate.inputs import inputs_now
 from pytest_fanout.judge import stats_of
 from pytest_fanout.records import (
     METRICS,
@@ -199,7 +200,7 @@ class World:
 
     def measured(self, run: Run) -> Run:
         """The run with the digests of the present work tree, as a session would report it."""
-        return replace(run, inputs=current_inputs(self.settings))
+        return replace(run, inputs=inputs_now(run, self.settings))
 
 
 _TEMPLATES: dict[str, Path] = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from pytest_fanout.cli import recordings
 from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
@@ -156,8 +157,18 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
 
 @main.command()
 @click.argument("agent", required=False)
-def show(agent: str | None) -> None:
-    """The committed anchors: their figures and where they come from."""
+@click.option("--recording", "task", metavar="TASK", help="Print a recording as a conversation: by task id or a part.")
+@click.option("--trial", type=click.IntRange(min=1), metavar="N", help="Which of its recordings; else the first.")
+@click.option("--agent", "of", metavar="NAME", help="The class that the task belongs to.")
+@click.option("--full", is_flag=True, help="Cut no text of the conversation.")
+def show(agent: str | None, task: str | None, trial: int | None, of: str | None, full: bool) -> None:
+    """The committed anchors: their figures and where they come from. Or one recording, as a conversation."""
+    if task is not None:
+        recordings.show_recording(find_settings(Path.cwd()).recordings, task, agent=agent or of, trial=trial, full=full)
+        return
+    if trial is not None or full:
+        raise UsageError("needs-recording", "--trial and --full are for a recording", mend="add --recording TASK")
+    agent = agent or of
     settings, repo = _project()
     rev = repo.head().rev
     anchors = read_anchors(repo, rev, settings) if rev else {}
@@ -182,6 +193,20 @@ def show(agent: str | None) -> None:
             for metric, row in stats.items()
         ]
         click.echo(table(rows, ("class", "metric", *columns)))
+
+
+@main.command("import-cassettes")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.option("--agent", required=True, metavar="NAME", help="The class that the tasks belong to.")
+@click.option("--task", metavar="ID", help="The task; else each file is of the one that it is named after.")
+@click.option("--trial", type=click.IntRange(min=1), default=1, metavar="N", help="The number of the first. [1]")
+def import_cassettes(paths: tuple[Path, ...], agent: str, task: str | None, trial: int) -> None:
+    """Make recordings of cassettes of vcrpy or pytest-recording: files, or folders of them.
+
+    Without --task a file is of the task of the eval set that it is named after, or, in cassettes/<test module>/, of the
+    test that pytest-recording names it after. Several cassettes of one task are its trials.
+    """
+    sys.exit(recordings.import_cassettes(find_settings(Path.cwd()), paths, agent, task, trial))
 
 
 @main.command()

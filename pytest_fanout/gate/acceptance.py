@@ -17,7 +17,7 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, UsageError
 from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.classes import worst
-from pytest_fanout.gate.inputs import changed_inputs, current_inputs
+from pytest_fanout.gate.inputs import changed_inputs, inputs_now
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.loosening import drift, gated_values, loosening
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
@@ -226,7 +226,7 @@ def _check_run(run: Run, settings: Settings) -> None:
         raise NotAccepted("accept-shard", f"the report is of shard {run.session.shard} only", mend=whole)
     if run.session.partial:
         raise NotAccepted("accept-partial", "the report is of a partial run: tasks were left out", mend=whole)
-    changed = changed_inputs(dict(run.inputs), current_inputs(settings))
+    changed = changed_inputs(dict(run.inputs), inputs_now(run, settings))
     if changed:
         raise NotAccepted(
             "inputs-changed",

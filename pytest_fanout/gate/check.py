@@ -15,7 +15,7 @@ from pytest_fanout.errors import (
     GitError,
     IntegrityError,
 )
-from pytest_fanout.gate.inputs import changed_inputs, current_inputs
+from pytest_fanout.gate.inputs import changed_inputs, inputs_now
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.records import Run, Verdict
@@ -84,7 +84,7 @@ def verify(
             f"and the base here is {_short(base.rev)} ({base.source})",
             mend="run `pytest --fanout-budget` again, without --fanout-base",
         )
-    changed = changed_inputs(dict(run.inputs), current_inputs(settings))
+    changed = changed_inputs(dict(run.inputs), inputs_now(run, settings))
     if changed:
         raise IntegrityError(
             "report-of-another-tree",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -15,6 +16,8 @@ from pytest_fanout.judge.limits import limit_value
 from pytest_fanout.judge.movers import top_movers
 from pytest_fanout.records import (
     MEASURED,
+    TIMING_METRICS,
+    TOKEN_METRICS,
     VERDICTS,
     Approval,
     Baseline,
@@ -299,7 +302,7 @@ def _of_metrics(
             problems.append(
                 Problem(
                     "value-unknown",
-                    f"{where} of this run is not known; mend: let the client ask for usage",
+                    f"{where} of this run is not known; mend: {_known_by(metric.name)}",
                     "invalid",
                     agent,
                 )
@@ -433,3 +436,10 @@ def _result(
         baseline_base=base.digest if base else None,
         baseline_head=head.digest if head else None,
     )
+
+
+def _known_by(name: str) -> str:
+    """What makes a metric known that is not: durations are missing only where a recording was imported."""
+    if re.split(r"[.\[]", name)[0] in TIMING_METRICS - TOKEN_METRICS:
+        return "record anew what was imported: pytest --fanout-budget --fanout-mode=rerecord"
+    return "let the client ask for usage"

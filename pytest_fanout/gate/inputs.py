@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import ConfigError
+from pytest_fanout.records import Run, TaskRun
 from pytest_fanout.store.budget import load_toml, toml_digest
+from pytest_fanout.store.recordings import slug_of
 
 
-def current_inputs(settings: Settings) -> dict[str, str]:
+def inputs_now(run: Run, settings: Settings) -> dict[str, str]:
+    """``current_inputs`` to compare with those of a run: of a part of the tasks, its recordings alone."""
+    return current_inputs(settings, run.tasks if run.session.partial else None)
+
+
+def current_inputs(settings: Settings, only: Iterable[TaskRun] | None = None) -> dict[str, str]:
     """Name -> digest of eval sets, recordings, budget and fleet as they stand in the work tree now.
 
     The session stores it in ``Run.inputs`` when the run has ended (recording changes it); ``accept`` and ``verify``
     compare. Line endings do not change a digest. Names: ``evalset:<agent>``, ``recordings:<agent>``, ``budget`` and
     ``fleet``.
+
+    Args:
+        only: the tasks whose recordings are read, where a part of them ran; None: all, also those of no task.
     """
+    ran = None if only is None else {(run.agent, slug_of(run.task)) for run in only}
     inputs = {name: _toml(settings.baselines / f"{name}.toml") for name in ("budget", "fleet")}
     for name, agent in settings.agents.items():
         inputs[f"evalset:{name}"] = _file(agent.evalset)
     folders = {path.name for path in settings.recordings.iterdir()} if settings.recordings.is_dir() else set()
     for name in sorted(folders | set(settings.agents)):
         if (settings.recordings / name).is_dir() or name in settings.agents:
-            inputs[f"recordings:{name}"] = _folder(settings.recordings / name)
+            inputs[f"recordings:{name}"] = _folder(
+                settings.recordings / name, None if ran is None else {slug for agent, slug in ran if agent == name}
+            )
     return inputs
 
 
@@ -63,10 +77,12 @@ def _toml(path: Path) -> str:
         return _file(path)
 
 
-def _folder(folder: Path) -> str:
+def _folder(folder: Path, names: Collection[str] | None = None) -> str:
+    """Digest of all files below a folder, or below those of its folders that are named."""
     whole = hashlib.sha256()
+    tops = (folder,) if names is None else tuple(folder / name for name in names)
     # names that begin with a dot are temporary files of an interrupted write
-    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    paths = (path for top in tops for path in top.rglob("*") if path.is_file() and not path.name.startswith("."))
     for path in sorted(paths, key=lambda path: path.relative_to(folder).as_posix()):
         whole.update(f"{path.relative_to(folder).as_posix()}\0{_file(path)}\n".encode("utf-8", "surrogateescape"))
     return "sha256:" + whole.hexdigest()

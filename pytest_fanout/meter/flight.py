@@ -252,7 +252,14 @@ class Flight:
 
     def _quick(self) -> Cost | None:
         """The cost of a plain answer, without all that only the final record needs."""
-        if self.status != 200 or self.role != "model" or self.replayed is not None:
+        if self.role != "model":
+            return None
+        if self.replayed is not None:
+            answer = self.replayed.answer
+            if answer.status != 200 or any(name == "content-encoding" for name, _ in answer.headers):
+                return None
+            return self.reader.quick_cost(self.method, self.url, answer.body)
+        if self.status != 200:
             return None
         for name, _ in self.response_headers:
             if len(name) == 16 and name.lower() == b"content-encoding":

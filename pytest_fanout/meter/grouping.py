@@ -33,6 +33,11 @@ class Counted:
 
 def group_attempts(counted: Iterable[Counted]) -> tuple[ModelCall, ...]:
     """Logical calls in order of their first attempts."""
+    return tuple(ModelCall(tuple(item.attempt for item in call)) for call in group_counted(counted))
+
+
+def group_counted(counted: Iterable[Counted]) -> list[list[Counted]]:
+    """The same with the exchanges."""
     calls: list[list[Counted]] = []
     open_calls: dict[tuple[str, str, bytes], list[list[Counted]]] = {}
     for item in sorted(counted, key=lambda one: (one.exchange.started_ms, one.exchange.seq)):
@@ -46,7 +51,7 @@ def group_attempts(counted: Iterable[Counted]) -> tuple[ModelCall, ...]:
         call.append(item)
         if not _failed(item):
             candidates.remove(call)
-    return tuple(ModelCall(tuple(item.attempt for item in call)) for call in calls)
+    return calls
 
 
 def _failed(item: Counted) -> bool:

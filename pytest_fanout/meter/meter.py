@@ -91,6 +91,10 @@ class Meter:
         self._told = 0  # of them, those that start() has returned
         self.at_recorded_speed = False  # replay with the recorded pauses
 
+    def expect(self, hosts: Iterable[str]) -> None:
+        """More of the ``hosts`` that are known beforehand; connections made to them already are told as well."""
+        self._tripwire.expect(hosts)
+
     # --- the run -----------------------------------------------------------------------------------------------
 
     def start(self) -> tuple[Problem, ...]:

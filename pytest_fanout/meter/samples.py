@@ -31,10 +31,10 @@ from typing import Any
 
 from pytest_fanout import wire
 from pytest_fanout.meter.flight import CUT, is_given_up
-from pytest_fanout.meter.grouping import Counted, group_attempts
+from pytest_fanout.meter.grouping import Counted, group_attempts, group_counted
 from pytest_fanout.meter.ledger import AGENT
 from pytest_fanout.meter.reader import COUNTED, Reader, host_port
-from pytest_fanout.records import TOKEN_METRICS, Attempt, CallSite, Exchange, ModelCall, Problem
+from pytest_fanout.records import TIMING_METRICS, TOKEN_METRICS, Attempt, CallSite, Exchange, ModelCall, Problem, Turn
 
 #: Kinds that run an unknown number of model calls at the provider, or on a channel that is not read.
 _UNOBSERVABLE = frozenset({"agent_run", "batch", "channel"})
@@ -64,13 +64,14 @@ class Measured:
 
 
 def measure_trial(
-    exchanges: Iterable[Exchange], duration_ms: int, codecs: Iterable[Any] = (), model_hosts: Iterable[str] = ()
+    exchanges: Iterable[Exchange], duration_ms: int | None, codecs: Iterable[Any] = (), model_hosts: Iterable[str] = ()
 ) -> Measured:
     """Count one trial, in every mode by this one function, so that a replay equals its recording.
 
     Args:
         exchanges: all of the trial, in any order; their times are ms from the start of the task.
-        duration_ms: of the task; in replay that of the recording.
+        duration_ms: of the task; in replay that of the recording. None: all times are placeholders, and what depends on
+            them is unknown.
         codecs: the user's own, asked before the built-in ones.
         model_hosts: the user's own model hosts: an unknown POST to one is unclassified.
     """
@@ -103,6 +104,25 @@ def measure_trial(
         hosts=tuple(sorted(sorting.hosts)),
         problems=(*sorting.problems(), *_estimates(reached)),
     )
+
+
+def turns_of(exchanges: Iterable[Exchange], codecs: Iterable[Any] = ()) -> tuple[Turn, ...]:
+    """A trial in the order of sending, its model calls put together as they are counted."""
+    everything = sorted(exchanges, key=lambda one: (one.started_ms, one.seq))
+    reader, sorting = Reader(codecs), _Sorting(())
+    for exchange in everything:
+        sorting.add(exchange, reader)
+    sorting.attach_polls()
+    calls = [call for items in sorting.counted.values() for call in group_counted(items)]
+    begins = {id(call[0].exchange): call for call in calls}
+    inside = {id(item.exchange) for call in calls for item in call}
+    turns = []
+    for exchange in everything:
+        if call := begins.get(id(exchange)):
+            turns.append(Turn(tuple(item.exchange for item in call), tuple(item.attempt for item in call)))
+        elif id(exchange) not in inside:
+            turns.append(Turn((exchange,)))
+    return tuple(turns)
 
 
 class _Sorting:
@@ -243,8 +263,8 @@ def _estimates(reached: Iterable[ModelCall]) -> tuple[Problem, ...]:
     )
 
 
-def samples_of(calls: Sequence[ModelCall], duration_ms: int) -> dict[str, int | None]:
-    """The samples of the agent's calls, as the module says."""
+def samples_of(calls: Sequence[ModelCall], duration_ms: int | None) -> dict[str, int | None]:
+    """The samples of the agent's calls, as the module says; those of the clock None when ``duration_ms`` is."""
     reached = [call for call in calls if call.reached_model]
     attempts = [attempt for call in calls for attempt in call.attempts]
     spans = [(attempt.started_ms or 0, attempt.ended_ms or 0) for attempt in attempts]
@@ -264,6 +284,8 @@ def samples_of(calls: Sequence[ModelCall], duration_ms: int) -> dict[str, int | 
     }
     samples.update((f"tool_calls[{name}]", count) for name, count in sorted(asked.items()))
     samples.update((f"tool_ms[{name}]", waits.get(name, 0)) for name in sorted(asked))
+    if duration_ms is None:
+        samples.update((name, None) for name in samples if name.partition("[")[0] in TIMING_METRICS)
     return samples
 
 

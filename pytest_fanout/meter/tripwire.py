@@ -92,6 +92,10 @@ class Tripwire:
         self._busy = threading.local()
         self._became = mmap.mmap(-1, 1)  # shared with children made by fork: 1 once one has become another program
 
+    def expect(self, names: Iterable[str]) -> None:
+        """More ``known`` ones; what was met outside the hooks before is judged when its task or the run ends."""
+        self._known |= {_split(name) for name in names}
+
     def arm(self) -> None:
         global _switch, _hooked
         if not _hooked:

@@ -32,6 +32,7 @@ from pytest_fanout.records.exchange import (
     Replayed,
     SideCall,
     ToolCall,
+    Turn,
 )
 from pytest_fanout.records.judged import (
     OUTCOMES,
@@ -49,6 +50,7 @@ from pytest_fanout.records.measured import (
     MEASURED,
     METRICS,
     STATISTICS,
+    TIMING_METRICS,
     TOKEN_METRICS,
     Base,
     Caps,
@@ -70,6 +72,7 @@ __all__ = [
     "METRICS",
     "OUTCOMES",
     "STATISTICS",
+    "TIMING_METRICS",
     "TOKEN_METRICS",
     "VERDICTS",
     "Approval",
@@ -115,5 +118,6 @@ __all__ = [
     "ToolCall",
     "Totals",
     "TrialFacts",
+    "Turn",
     "Verdict",
 ]

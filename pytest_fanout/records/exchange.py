@@ -172,3 +172,11 @@ class Exchange:
     live_input: bool = False
     depth: int | None = None  # of the agent that made it, below the task's own (0); None: not to be seen
     raw_body: str = ""  # of a loaded recording: SHA-256 hex of the body as sent (what is kept is its canonical form)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A step of a trial: the exchanges of one model call with their attempts, or another request, without any."""
+
+    exchanges: tuple[Exchange, ...]
+    attempts: tuple[Attempt, ...] = ()

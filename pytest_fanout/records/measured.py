@@ -42,6 +42,8 @@ TOKEN_METRICS = frozenset(
 )
 #: Statuses of a trial that count in the distribution; the others were not measured.
 MEASURED = frozenset({"ok", "failed", "capped", "timeout"})
+#: Metrics of the clock, ``tool_ms[NAME]`` among them; ``None`` where no durations were recorded.
+TIMING_METRICS = frozenset({"context_token_ms", "duration_ms", "model_ms", "tool_ms", "peak_concurrency", "rounds"})
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")
 
 #: One value a metric; ``None`` where the provider did not say. Keys: METRICS, ``tool_calls[NAME]``, ``tool_ms[NAME]``.
@@ -238,3 +240,4 @@ class Recording:
     draw: int = 1
     replaced: tuple[str, ...] = ()  # digests of the draws that it replaces, oldest first
     digest: str = ""
+    imported: tuple[str, ...] = ()  # the cassettes that it was made from: no durations, no order of concurrent calls

@@ -174,7 +174,7 @@ class Finish:
             ),
             totals=totals_of(runs, told),
             problems=tuple(problems),
-            inputs=gate.current_inputs(self.settings),
+            inputs=gate.current_inputs(self.settings, runs if partial and self.shard is None else None),
             ci=is_ci(),
             sealed=self.budget.measure.seal_keys,
             volatile=self.budget.measure.volatile,

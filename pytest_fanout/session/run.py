@@ -118,7 +118,6 @@ class FanoutSession:
         self.meter = Meter(
             mode="replay" if self.proves else self.mode,
             measure=self.budget.measure,
-            hosts=self.store.hosts(),
             codecs=codecs,
             cap_warning=self._warn_of_cap,
         )
@@ -297,6 +296,9 @@ class FanoutSession:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.told.selected.update(item.nodeid for item in session.items)
         self.told.collected = len(self.works)
+        if self.meter is not None:
+            selected = (self.works[item] for item in session.items if item in self.works)
+            self.meter.expect(self.store.hosts({(work.agent, work.task) for work in selected}))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -177,7 +177,8 @@ class TrialRunner:
         if source is None:
             return Played(trace, self._measure(trace.exchanges, duration), error, duration)
         duration = replayed_duration(recording, trace.exchanges, source.leftover)
-        measured = self._measure(trace.exchanges, duration)
+        is_timed = recording is None or not recording.imported
+        measured = self._measure(trace.exchanges, duration if is_timed else None)
         return Played(trace, measured, error, duration, source.note(), source.leftover, dict(source.ignored))
 
     def _agent_ended(self, work: MeasuredTask, scope: TaskScope) -> None:
@@ -265,7 +266,7 @@ class TrialRunner:
         replay = Replay(source.missed, source.leftover, passed, one_line(played.error), samples)
         return compared(stored, expected, replay)
 
-    def _measure(self, exchanges: Sequence[Exchange], duration_ms: int) -> Measured:
+    def _measure(self, exchanges: Sequence[Exchange], duration_ms: int | None) -> Measured:
         return measure_trial(exchanges, duration_ms, self.codecs, self.budget.measure.model_hosts)
 
     def _storable(self, exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
@@ -288,6 +289,8 @@ class TrialRunner:
         new_draw: bool = False,
     ) -> TaskRun:
         measured = played.measured
+        if recording is not None and recording.imported:
+            problems = (*problems, Problem("imported-recording", IMPORTED, "notice", work.agent))
         status = "stale" if played.note is not None else status_of(played)
         return TaskRun(
             agent=work.agent,
@@ -321,6 +324,12 @@ class TrialRunner:
             spent_calls=played.trace.spent_calls,
             ignored=played.ignored,
         )
+
+
+IMPORTED = (  # without numbers, so that a report tells it once for all tasks
+    "recordings were imported from cassettes: counts and tokens are theirs, durations and the order of concurrent "
+    "calls are unknown\n  mend: record them anew for those: pytest --fanout-budget --fanout-mode=rerecord"
+)
 
 
 def status_of(played: Played) -> str:

@@ -92,6 +92,30 @@ class BadJson(IntegrityError):
         super().__init__(slug, what)
 
 
+def _refuse(name: str) -> NoReturn:
+    raise BadJson("bad-json", f"holds {name}, which is not JSON", None)
+
+
+def _number_of(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise BadJson("bad-json", f"holds {digits[:40]}, which is too large for a number", None)
+    return value
+
+
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(items)
+    if len(out) != len(items):
+        names = [key for key, _ in items]
+        twice = next(key for at, key in enumerate(names) if key in names[:at])
+        raise BadJson("duplicate-key", f"holds the key {twice!r} twice", None)
+    return out
+
+
+#: Made once: a decoder costs as much as a short line.
+_STRICT = json.JSONDecoder(parse_constant=_refuse, parse_float=_number_of, object_pairs_hook=_unique)
+
+
 def parse_json(data: str | bytes) -> Any:
     """Strict JSON: duplicate keys, NaN, infinities (1e999 too), a byte-order mark and conflict marks are refused.
 
@@ -108,26 +132,8 @@ def parse_json(data: str | bytes) -> Any:
             at = 0 if text.startswith(mark) else text.index(f"\n{mark}") + 1
             line = text.count("\n", 0, at) + 1
             raise BadJson("conflict-marks", "holds the marks of an unresolved merge conflict", line)
-
-    def refuse(name: str) -> NoReturn:
-        raise BadJson("bad-json", f"holds {name}, which is not JSON", None)
-
-    def number(digits: str) -> float:
-        value = float(digits)
-        if not math.isfinite(value):
-            raise BadJson("bad-json", f"holds {digits[:40]}, which is too large for a number", None)
-        return value
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for key, value in items:
-            if key in out:
-                raise BadJson("duplicate-key", f"holds the key {key!r} twice", None)
-            out[key] = value
-        return out
-
     try:
-        return json.loads(text, parse_constant=refuse, parse_float=number, object_pairs_hook=pairs)
+        return json.loads(text) if text.startswith("\ufeff") else _STRICT.decode(text)  # a mark is an error of its own
     except json.JSONDecodeError as error:
         raise BadJson("bad-json", f"is not valid JSON: {error.msg}", error.lineno) from None
     except RecursionError:

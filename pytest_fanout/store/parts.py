@@ -2,12 +2,17 @@
 
 An agent resends its whole context with each call, so that storage would grow with calls times context. Here every list
 element and every text of at least 80 bytes that occurs again in a trial becomes a numbered *part*, and a text that
-begins like an earlier one keeps only its new end. Four forms stand for JSON values, each an object of just these keys:
+begins like an earlier one keeps only its new end. Five forms stand for JSON values, each an object of just these keys:
 
     {"$part": 3}                            the value of part 3
+    {"$parts": [3, 40]}                     in a list: the values of the parts 3 to 39, one after the other
     {"$part": 3, "upto": 120}               the first 120 characters (code points) of part 3, a text
     {"$join": [{"$part": 3, …}, "rest"]}    texts put together
     {"$literal": {…}}                       an object that itself has one of these keys; its values are read as usual
+
+What a model answers is sent back to it with the next request. So a JSON text that was heard, which has to come back
+byte for byte, may be a ``$join`` too, in which {"$part": 3, "as": "json"} stands for a text as JSON writes it
+("ascii": with all but ASCII escaped).
 
 Writing is exact: ``Unpacker`` gives back the very value. Parts refer to lower numbers only.
 """
@@ -15,14 +20,14 @@ Writing is exact: ``Unpacker`` gives back the very value. Parts refer to lower n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 MIN_SIZE = 80
 MIN_SHARED = 120  # characters that a text must share with an earlier one; a reference costs about 40
 RECENT = 32  # earlier texts with the same beginning that are looked at
 _ENCODE = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False).encode
-RESERVED = frozenset({"$part", "$join", "$literal"})
+RESERVED = frozenset({"$part", "$parts", "$join", "$literal"})
 
 
 class Packer:
@@ -42,6 +47,23 @@ class Packer:
         self._new = []
         packed = self._pack(value)
         return packed, self._new
+
+    def pack_written(self, text: str, inside: Iterable[str]) -> tuple[Any, list[Any]]:
+        """The same of a JSON text that must come back as it is; of the texts ``inside`` it some may be parts."""
+        self._new = []
+        pieces: list[Any] = []
+        rest = text
+        for value in inside:
+            key = _key(value)
+            if key is None or self._count.get(key, 0) < 2:
+                continue
+            for style, written in _written(value):
+                before, found, after = rest.partition(written)
+                if found:
+                    pieces += [before, {**self._refer(key, value), "as": style}]
+                    rest = after
+                    break
+        return ({"$join": [*pieces, rest]} if pieces else text), self._new
 
     def _observe(self, value: Any) -> None:
         if isinstance(value, str):
@@ -77,7 +99,9 @@ class Packer:
         if isinstance(value, str):
             return self._refer(_key(value), value)
         if isinstance(value, list):
-            return [self._pack(item) if isinstance(item, str) else self._refer(_key(item), item) for item in value]
+            return _in_runs(
+                [self._pack(item) if isinstance(item, str) else self._refer(_key(item), item) for item in value]
+            )
         if isinstance(value, dict):
             packed = {name: self._pack(value[name]) for name in sorted(value)}
             return {"$literal": packed} if RESERVED & packed.keys() else packed
@@ -98,10 +122,30 @@ class Packer:
         if value not in self._shares:
             return value
         earlier, length = self._shares[value]
-        beginning: dict[str, Any] = {"$part": self._numbers[_text_key(earlier)]}
+        beginning: dict[str, Any] = self._refer(_text_key(earlier), earlier)
         if length < len(earlier):
             beginning["upto"] = length
         return {"$join": [beginning, value[length:]]}
+
+
+def _written(text: str) -> Iterator[tuple[str, str]]:
+    """How a text may stand inside JSON, without the quotes, and what that is called."""
+    yield "json", _ENCODE(text)[1:-1]
+    yield "ascii", json.dumps(text)[1:-1]
+
+
+def _in_runs(items: list[Any]) -> list[Any]:
+    """A packed list, neighbouring parts that stand side by side in it told at once."""
+    out: list[Any] = []
+    first = last = -1
+    for item in items:
+        number = item["$part"] if isinstance(item, dict) and item.keys() == {"$part"} else -1
+        if number >= 0 and number == last + 1 and first >= 0:
+            out[-1], last = {"$parts": [first, number + 1]}, number
+            continue
+        out.append(item)
+        first = last = number
+    return out
 
 
 def _text_key(text: str) -> str:
@@ -164,13 +208,44 @@ class Unpacker:
                 return self._texts[value["$part"]]
             return _ENCODE(self.unpack(value))
         if isinstance(value, list):
-            return "[" + ",".join([self.text(item) for item in value]) + "]"
+            texts: list[str] = []
+            for item in value:
+                if isinstance(item, dict) and "$parts" in item:
+                    first, end = self._run(item)
+                    texts += self._texts[first:end]
+                else:
+                    texts.append(self.text(item))
+            return "[" + ",".join(texts) + "]"
         return _ENCODE(value)
+
+    def written(self, form: Any) -> str:
+        """The JSON text that ``pack_written`` was given."""
+        if isinstance(form, str):
+            return form
+        if not isinstance(form, dict) or form.keys() != {"$join"} or not isinstance(form["$join"], list):
+            raise ValueError("a text that was heard must be a text or a $join")
+        return "".join(piece if isinstance(piece, str) else self._inside_json(piece) for piece in form["$join"])
+
+    def _inside_json(self, reference: Any) -> str:
+        if not isinstance(reference, dict) or reference.keys() != {"$part", "as"}:
+            raise ValueError("$join puts together something that is no text")
+        part = self._part({"$part": reference["$part"]})
+        style = reference["as"]
+        if not isinstance(part, str) or style not in ("json", "ascii"):
+            raise ValueError(f"part {reference['$part']} cannot be written as {style!r}")
+        return self._texts[reference["$part"]][1:-1] if style == "json" else json.dumps(part)[1:-1]
 
     def unpack(self, value: Any) -> Any:
         """The value that was packed."""
         if isinstance(value, list):
-            return [self.unpack(item) for item in value]
+            items: list[Any] = []
+            for item in value:
+                if isinstance(item, dict) and "$parts" in item:
+                    first, end = self._run(item)
+                    items += self._parts[first:end]
+                else:
+                    items.append(self.unpack(item))
+            return items
         if not isinstance(value, dict):
             return value
         if RESERVED.isdisjoint(value):
@@ -185,6 +260,15 @@ class Unpacker:
         if "$literal" in value and len(value) == 1 and isinstance(value["$literal"], dict):
             return {name: self.unpack(item) for name, item in value["$literal"].items()}
         raise ValueError(f"an object mixes {', '.join(sorted(RESERVED & value.keys()))} with other keys")
+
+    def _run(self, reference: dict[str, Any]) -> tuple[int, int]:
+        """From which part, and up to which one, an element of a list stands for several."""
+        run = reference["$parts"]
+        if len(reference) != 1 or not isinstance(run, list) or [type(number) for number in run] != [int, int]:
+            raise ValueError("$parts must be two numbers")
+        if not 0 <= run[0] < run[1] <= len(self._parts):
+            raise ValueError(f"refers to the parts {run[0]} to {run[1] - 1}, which do not all stand before it")
+        return run[0], run[1]
 
     def _part(self, reference: dict[str, Any]) -> Any:
         number, upto = reference.get("$part"), reference.get("upto")

@@ -6,15 +6,16 @@ A recording is evidence: what is altered, cut off, misplaced or empty is refused
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_fanout.config import check_agent_name
+from pytest_fanout.config import AGENT_NAME, check_agent_name
 from pytest_fanout.errors import IntegrityError, StorageError
 from pytest_fanout.records import Exchange, Recording
 from pytest_fanout.store import bodies, files, tape
@@ -55,6 +56,40 @@ class RecordingStore:
             return ()
         return tuple(sorted(int(match.group(1)) for name in names if (match := _TRIAL.match(name))))
 
+    def agents(self) -> tuple[str, ...]:
+        """The classes that have a folder of recordings, by name."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.folder) if entry.is_dir(follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        return tuple(name for name in names if AGENT_NAME.match(name))
+
+    def folders(self, agent: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The task folders of a class with the trials in them, by name, without a look into any file."""
+        found: dict[str, list[int]] = {}
+        for path in sorted((self.folder / check_agent_name(agent, str(self.folder))).glob("*/t*.jsonl")):
+            if match := _TRIAL.match(path.name):
+                found.setdefault(path.parent.name, []).append(int(match.group(1)))
+        yield from ((name, tuple(sorted(trials))) for name, trials in found.items())
+
+    def task_in(self, agent: str, folder: str, trial: int) -> str:
+        """The task whose recordings a folder holds, as the header of one of them says.
+
+        Raises:
+            IntegrityError: the header cannot be read, or names a task that has another folder.
+        """
+        path = self.folder / agent / folder / f"t{trial}.jsonl"
+        header = self._header(path)
+        task = str(header["task"])
+        if header["agent"] != agent or slug_of(task) != folder:
+            raise IntegrityError(
+                "recording-misplaced",
+                f"is a recording of {header['agent']}::{task}, whose folder is another",
+                where=str(path),
+                mend=MEND,
+            )
+        return task
+
     def most_trials(self, agent: str) -> int:
         """The highest trial number that any task of a class has recorded; 0 when there is none."""
         numbers = [int(m.group(1)) for p in (self.folder / agent).glob("*/t*") if (m := _TRIAL.match(p.name))]
@@ -77,7 +112,7 @@ class RecordingStore:
                 where=str(path),
                 mend=MEND,
             )
-        _refuse_empty_answers(recording.exchanges, str(path), MEND)
+        refuse_empty_answers(recording.exchanges, str(path), MEND)
         return recording
 
     def save(self, recording: Recording) -> Recording:
@@ -90,7 +125,7 @@ class RecordingStore:
         path = self.path(recording.agent, recording.task, recording.trial)
         data = tape.encode(recording)
         stored = tape.decode(data, str(path), MEND)
-        _refuse_empty_answers(stored.exchanges, str(path), MEND)
+        refuse_empty_answers(stored.exchanges, str(path), MEND)
         self._refuse_secrets(stored, path)
         files.write_atomically(path, data)
         return stored
@@ -125,26 +160,24 @@ class RecordingStore:
             return None
         return tape.checked_lines(data, str(path), MEND)[1]
 
-    def hosts(self) -> frozenset[str]:
-        """``host:port`` of every model request on record, from the header lines alone.
+    def hosts(self, tasks: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """``host:port`` of every model request on record of some tasks (class, id), from the header lines alone.
 
         A file that cannot be read is passed over here: ``load`` refuses it, so its trial is never measured.
         """
         hosts: set[str] = set()
-        for path in self._all():
+        for path in (self.path(*task, trial) for task in tasks for trial in self.trials(*task)):
             with contextlib.suppress(IntegrityError, OSError):
-                files.refuse_links(path, self.folder)
-                if path.is_fifo():
-                    continue  # opening it would wait for a writer
-                with path.open("rb") as file:
-                    line = file.readline().removesuffix(b"\n")
-                hosts.update(tape.header_of(line, str(path), MEND)["hosts"])
+                hosts.update(self._header(path)["hosts"])
         return frozenset(hosts)
 
-    def _all(self) -> Iterator[Path]:
-        for path in sorted(self.folder.glob("*/*/t*.jsonl")):
-            if _TRIAL.match(path.name):
-                yield path
+    def _header(self, path: Path) -> dict[str, Any]:
+        """The checked first line of a file, without a look at the rest."""
+        files.refuse_links(path, self.folder)
+        if path.is_fifo():
+            raise OSError(errno.EINVAL, "is a pipe")  # opening it would wait for a writer
+        with path.open("rb") as file:
+            return tape.header_of(file.readline().removesuffix(b"\n"), str(path), MEND)
 
     def _task_folder(self, agent: str, task: str) -> Path:
         return self.folder / check_agent_name(agent, str(self.folder)) / slug_of(task)
@@ -221,7 +254,7 @@ def _path(url: str) -> str:
     return bodies.match_target(url, "model").partition("?")[0]
 
 
-def _refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
+def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
     """A 200 of a model without content is no answer: replaying it would measure nothing and look fine."""
     for number, exchange in enumerate(exchanges, 1):
         answer = exchange.answer

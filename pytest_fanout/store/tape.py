@@ -12,13 +12,13 @@ import binascii
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_fanout.errors import IntegrityError
 from pytest_fanout.records import Exchange, HttpAnswer, HttpRequest, Recording
 from pytest_fanout.store import bodies, files, schemas
-from pytest_fanout.store.parts import Packer, Unpacker
+from pytest_fanout.store.parts import MIN_SIZE, Packer, Unpacker
 
 FORMAT = "pytest-fanout/recording/1"
 FAMILY = "pytest-fanout/recording/"
@@ -43,6 +43,7 @@ _HEADER: Mapping[str, tuple[type, ...]] = {
     "hosts": (list,),
     "version": _TEXT,
 }
+_IMPORTED = frozenset({"imported"})  # from cassettes
 _EXCHANGE: Mapping[str, tuple[type, ...]] = {
     "seq": _WHOLE,
     "layer": _TEXT,
@@ -70,21 +71,34 @@ def encode(recording: Recording) -> bytes:
     """The file of a recording. Its exchanges are put into stored form (bodies.py) here; ``digest`` is not used."""
     requests = [bodies.stored_request(exchange.request, exchange.role) for exchange in recording.exchanges]
     contents = [_body(request.body) for request, _ in requests]
-    packer = Packer(content[1] for content in contents if content)
+    answers = [bodies.stored_answer(exchange.answer) for exchange in recording.exchanges]
+    heard = [list(long_texts(bodies.json_value(answer.body))) for answer in answers]
+    packer = Packer(
+        value
+        for content, texts in zip(contents, heard, strict=True)
+        for value in ([content[1], texts] if content else [texts])
+    )
     lines = [dumps(_header_line(recording))]
     count = 0
-    for exchange, (request, redacted), content in zip(recording.exchanges, requests, contents, strict=True):
+    for exchange, (request, redacted), content, answer, texts in zip(
+        recording.exchanges, requests, contents, answers, heard, strict=True
+    ):
+        new: list[Any] = []
         line: dict[str, Any] = {"method": request.method, "url": request.url, "headers": _pairs(request.headers)}
         if content:
             kind, value = content
-            packed, parts = packer.pack(value)
-            for part in parts:
-                lines.append(dumps({"part": count, "value": part}))
-                count += 1
-            line[kind] = packed
+            line[kind], parts = packer.pack(value)
+            new += parts
         if request.body and not redacted:
             line["raw"] = exchange.raw_body or hashlib.sha256(exchange.request.body).hexdigest()
-        answer = bodies.stored_answer(exchange.answer)
+        chunks = []
+        for chunk in answer.chunks:
+            form, parts = _chunk(chunk, packer, texts)
+            chunks.append(form)
+            new += parts
+        for part in new:
+            lines.append(dumps({"part": count, "value": part}))
+            count += 1
         depth = {} if exchange.depth is None else {"depth": exchange.depth}
         lines.append(
             dumps(
@@ -99,7 +113,7 @@ def encode(recording: Recording) -> bytes:
                     "answer": {
                         "status": answer.status,
                         "headers": _pairs(answer.headers),
-                        "chunks": [_chunk(chunk) for chunk in answer.chunks],
+                        "chunks": chunks,
                         "ms": list(answer.chunk_ms),
                         "ended_ms": answer.ended_ms,
                         "outcome": answer.outcome,
@@ -130,6 +144,7 @@ def _header_line(recording: Recording) -> dict[str, Any]:
         "exchanges": len(recording.exchanges),
         "hosts": sorted(hosts_of(recording.exchanges)),
         "version": _version(),
+        **({"imported": list(recording.imported)} if recording.imported else {}),
     }
 
 
@@ -166,11 +181,21 @@ def _body(body: bytes) -> tuple[str, Any] | None:
         return "base64", base64.b64encode(body).decode("ascii")
 
 
-def _chunk(chunk: bytes) -> str | dict[str, str]:
+def long_texts(value: Any) -> Iterator[str]:
+    """The texts in a JSON value that may be worth a reference."""
+    if isinstance(value, str):
+        if len(value.encode("utf-8", "surrogatepass")) >= MIN_SIZE:
+            yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from long_texts(item)
+
+
+def _chunk(chunk: bytes, packer: Packer, texts: list[str]) -> tuple[Any, list[Any]]:
     try:
-        return chunk.decode("utf-8")
+        return packer.pack_written(chunk.decode("utf-8"), texts)
     except UnicodeDecodeError:  # binary, or cut inside a character
-        return {"base64": base64.b64encode(chunk).decode("ascii")}
+        return {"base64": base64.b64encode(chunk).decode("ascii")}, []
 
 
 def _pairs(headers: tuple[tuple[str, str], ...]) -> list[list[str]]:
@@ -258,6 +283,7 @@ def decode(data: bytes, where: str, mend: str) -> Recording:
         header["draw"],
         tuple(header["replaced"]),
         digest,
+        tuple(header.get("imported", ())),
     )
 
 
@@ -273,11 +299,14 @@ def header_of(text: bytes, where: str, mend: str) -> dict[str, Any]:
             mend="upgrade pytest-fanout",
         )
     try:
-        _check(header, _HEADER)
+        _check(header, _HEADER, _IMPORTED)
         if version != FORMAT:
             raise _Malformed(f"format must be {FORMAT!r}")
         for key in ("models_requested", "models_served", "replaced", "hosts"):
             _items(header[key], (str,), key)
+        if type(header.get("imported", [])) is not list:
+            raise _Malformed("imported has the wrong type")
+        _items(header.get("imported", []), (str,), "imported")
     except _Malformed as error:
         raise _malformed(header, str(error), f"{where}:1", mend) from None
     return dict(header)
@@ -346,7 +375,7 @@ def _exchange(line: Any, unpacker: Unpacker) -> Exchange:
         HttpAnswer(
             answer["status"],
             _headers(answer),
-            tuple(_chunk_bytes(chunk) for chunk in answer["chunks"]),
+            tuple(_chunk_bytes(chunk, unpacker) for chunk in answer["chunks"]),
             tuple(answer["ms"]),
             answer["ended_ms"],
             answer["outcome"],
@@ -383,9 +412,9 @@ def _body_bytes(request: Mapping[str, Any], unpacker: Unpacker) -> bytes:
     return value.encode("utf-8", "surrogatepass") if kind == "text" else _binary(value)
 
 
-def _chunk_bytes(chunk: Any) -> bytes:
-    if isinstance(chunk, str):
-        return chunk.encode("utf-8", "surrogatepass")
+def _chunk_bytes(chunk: Any, unpacker: Unpacker) -> bytes:
+    if isinstance(chunk, str) or (isinstance(chunk, dict) and "$join" in chunk):
+        return unpacker.written(chunk).encode("utf-8", "surrogatepass")
     if isinstance(chunk, dict) and set(chunk) == {"base64"} and isinstance(chunk["base64"], str):
         return _binary(chunk["base64"])
     raise _Malformed("chunks must be texts or base64")

@@ -140,7 +140,7 @@ def _read(
     decoded = decode(response_body, headers.get("content-encoding"))
     reading.notes.extend(decoded.notes)
     content_type = headers.get("content-type", "").lower()
-    payload = Payload(decoded.data, _is_streamed(api, decoded.data, content_type), content_type, headers)
+    payload = Payload(decoded.data, is_streamed(api, decoded.data, content_type), content_type, headers)
     outcome = _read_outcome(codec, payload, reading, status, headers)
     if outcome.status == "incomplete" and is_too_long(decoded.data):
         reading.note("too_large")
@@ -187,7 +187,7 @@ def _read(
     )
 
 
-def _is_streamed(api: str, data: bytes, content_type: str) -> bool:
+def is_streamed(api: str, data: bytes, content_type: str) -> bool:
     """Whether an answer came in events, lines or frames: its bytes say so, or else its content type."""
     if looks_like_sse(data) or looks_like_frames(data):
         return True

@@ -27,7 +27,8 @@ def one_line(text: str, limit: int) -> str:
 
 def first_words(text: str, limit: int) -> str:
     """As many whole words from the start as fit into ``limit`` characters; one word longer than that is cut."""
-    line = "".join(_visible(" ".join(text[:_LOOK_AT].split())))
+    words = " ".join(text[:_LOOK_AT].split(None, limit + 1)[: limit + 1])
+    line = "".join(_visible(words[: limit + 1]))  # what is made visible is never shorter: the rest cannot matter
     if len(line) <= limit:
         return line
     cut = line.rfind(" ", 0, limit + 1)

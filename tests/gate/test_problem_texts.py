@@ -129,6 +129,12 @@ TEXTS: list[tuple[Callable[[World], Run], str, str]] = [
         "support: tokens.p95 of this run is not known; mend: let the client ask for usage",
     ),
     (
+        scenes.times_lost,
+        "value-unknown",
+        "support: duration_ms.p95 of this run is not known; mend: record anew what was imported: "
+        "pytest --fanout-budget --fanout-mode=rerecord",
+    ),
+    (
         scenes.unattributed,
         "unattributed-calls",
         "1 model calls belong to no task; mend: make them inside a task, or in aside()",

@@ -376,6 +376,16 @@ def usage_lost(world: World) -> Run:
     return with_trials(make_run(), ("t19", "t20"), samples={"output_tokens": None})
 
 
+def times_lost(world: World) -> Run:
+    """The recordings of two tasks were imported from cassettes, which hold no durations, and a limit is on them."""
+    git(world.root, "switch", "-q", "main")
+    world.write("baselines/budget.toml", 'schema = 1\n[agents.support.limits]\n"duration_ms.p95" = { max = 900 }\n')
+    world.commit()
+    git(world.root, "switch", "-q", "feature")
+    git(world.root, "merge", "-q", "main")
+    return with_trials(make_run(), ("t19", "t20"), samples={"duration_ms": None})
+
+
 def unattributed(world: World) -> Run:
     """Calls that nobody owns."""
     return make_run(totals=Totals(unattributed=1))
@@ -613,6 +623,7 @@ SCENARIOS: list[tuple[Callable[[World], Run], str, str | None]] = [
     (usage_unknown, "invalid", "usage-unknown"),
     (usage_mostly_known, "pass", None),
     (usage_lost, "invalid", "value-unknown"),
+    (times_lost, "invalid", "value-unknown"),
     (unattributed, "invalid", "unattributed-calls"),
     (unclassified, "invalid", "unclassified-calls"),
     (hook_failed, "invalid", "hook-failed"),

@@ -219,6 +219,16 @@ def test_raw_before_counted(model: ModelServer) -> None:
     assert [slug for slug, _ in notes(result)] == ["unhooked-peer", "unhooked-model-traffic"]
 
 
+def test_raw_before_recordings_are_known(model: ModelServer) -> None:
+    """Which recordings matter is known after the collection: a raw connection that was made before is told then."""
+    with metering() as meter:
+        raw_client.call(model.base_url)
+        meter.expect([f"127.0.0.1:{model.port}"])
+        facts = meter.finish()
+
+    assert [problem.slug for problem in facts.problems if problem.verdict == "invalid"] == ["unhooked-model-traffic"]
+
+
 def test_raw_connection_of_a_fixture(model: ModelServer) -> None:
     """A raw connection that was opened while no task ran, to what turns out to be a model server, makes the run
     invalid: nobody sees what is sent on it."""

@@ -564,7 +564,7 @@ def test_answers_that_may_be_empty(store: RecordingStore, role: str, status: int
 # --- cheap facts ----------------------------------------------------------------------------------
 
 
-def test_hosts_of_all_recordings_come_from_the_headers(store: RecordingStore) -> None:
+def test_hosts_of_the_recordings_of_a_task_come_from_the_headers(store: RecordingStore) -> None:
     """Host and port of model requests, with the port of the scheme; tools are not model hosts."""
     urls = ["https://API.example/v1/x", "http://127.0.0.1:8080/v1", "http://plain.example/v1", "http://[::1]:9/v1"]
     for trial, url in enumerate(urls, 1):
@@ -572,12 +572,12 @@ def test_hosts_of_all_recordings_come_from_the_headers(store: RecordingStore) ->
         tool = exchange(HttpRequest("GET", "https://tool.example/", (), b""), chat_answer("x"), 1, "tool")
         store.save(recording((item, tool), trial=trial))
 
-    assert store.hosts() == {"api.example:443", "127.0.0.1:8080", "plain.example:80", "[::1]:9"}
+    assert store.hosts([("support", "refund")]) == {"api.example:443", "127.0.0.1:8080", "plain.example:80", "[::1]:9"}
 
 
 def test_hosts_without_recordings_are_none(tmp_path: Path) -> None:
     """A folder that does not exist holds no hosts."""
-    assert RecordingStore(tmp_path / "none", {}).hosts() == frozenset()
+    assert RecordingStore(tmp_path / "none", {}).hosts([("support", "refund")]) == frozenset()
 
 
 def test_growing_contexts_cost_what_is_new(store: RecordingStore) -> None:
@@ -596,12 +596,12 @@ def test_growing_contexts_cost_what_is_new(store: RecordingStore) -> None:
 def test_a_broken_recording_hides_no_other_host(store: RecordingStore) -> None:
     """Hosts come from every file that can be read; the broken one is refused when its trial is to run."""
     store.save(recording(chat("a")))
-    known = store.hosts()
+    known = store.hosts([("support", "refund")])
     store.save(recording(chat("b"), trial=2))
     store.path("support", "refund", 2).write_bytes(b"<<<<<<< HEAD\n")
 
     assert known
-    assert store.hosts() == known
+    assert store.hosts([("support", "refund")]) == known
     with pytest.raises(IntegrityError):
         store.load("support", "refund", 2)
 
@@ -613,6 +613,6 @@ def test_a_pipe_in_place_of_a_recording_is_not_waited_for(tmp_path: Path) -> Non
     path.unlink()
     os.mkfifo(path)
 
-    assert store.hosts() == frozenset()
+    assert store.hosts([("support", "refund")]) == frozenset()
     with pytest.raises(IntegrityError, match="not-a-file"):
         store.load("support", "refund", 1)
