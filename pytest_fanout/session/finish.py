@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
-from pytest_fanout.errors import FanoutError, GitError
+from pytest_fanout.errors import FanoutError, GitError, UsageError
 from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.meter import RunFacts
@@ -92,9 +92,18 @@ class Finish:
     base_option: str | None
     pytest_exit: int
 
-    def judge(self, profiles: Sequence[Any]) -> tuple[Run, Verdict]:
-        """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one."""
+    def judge(self, profiles: Callable[[], Sequence[Any]] = tuple) -> tuple[Run, Verdict]:
+        """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one.
+
+        Args:
+            profiles: gives the GPU profiles of users' hooks.
+        """
         run, repo = self._run(), None
+        known: Sequence[Any] = ()
+        try:
+            known = profiles()
+        except UsageError as error:
+            run = replace(run, problems=(*run.problems, Problem(error.slug, str(error), "invalid")))
         try:
             repo = Repository.find(self.settings.root)
             if repo is not None:
@@ -105,7 +114,7 @@ class Finish:
                 run,
                 repo,
                 self.settings,
-                profiles=tuple(profile for found in profiles for profile in (found or ())),
+                profiles=tuple(known),
                 weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
             )
         except FanoutError as error:

@@ -23,6 +23,7 @@ from pytest_fanout.meter import Meter
 from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
 from pytest_fanout.session.after import AfterTheEnd
+from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
@@ -118,7 +119,7 @@ class FanoutSession:
                     args.append(str(path))
         if self.is_controller or self.config.option.collectonly:
             return
-        codecs = [codec for found in self.config.hook.pytest_fanout_codecs() for codec in (found or ())]
+        codecs = codecs_of(self.config.hook.pytest_fanout_codecs)
         self.meter = Meter(
             mode=self.mode,
             measure=self.budget.measure,
@@ -151,11 +152,7 @@ class FanoutSession:
     def _redact(self, request: HttpRequest, answer: HttpAnswer | None) -> tuple[HttpRequest, HttpAnswer | None]:
         """What the redact hooks make of an exchange, each given what the one before returned."""
         response = answer if answer is not None else HttpAnswer(None, (), (), (), 0)
-        for impl in self.config.hook.pytest_fanout_redact.get_hookimpls():
-            known = {"request": request, "response": response}
-            changed: Any = impl.function(*[known[name] for name in impl.argnames])
-            if changed is not None:
-                request, response = changed
+        request, response = redacted(self.config.hook.pytest_fanout_redact, request, response)
         return request, response if answer is not None else None
 
     # --- scope -----------------------------------------------------------------------------------------------------
@@ -446,7 +443,7 @@ class FanoutSession:
             base_option=self.config.getoption("fanout_base"),
             pytest_exit=int(session.exitstatus),
         )
-        run, verdict = finish.judge(self.config.hook.pytest_fanout_profiles())
+        run, verdict = finish.judge(lambda: profiles_of(self.config.hook.pytest_fanout_profiles))
         problem = finish.write_report(self.report, run, verdict)
         is_green = verdict.outcome in ("within", "waived") or verdict.verdict == "shard"
         if session.exitstatus == 0 and not (is_green and problem is None):

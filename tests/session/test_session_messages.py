@@ -49,7 +49,7 @@ def run_of(told: Told, folder: Path) -> Run:
         mode="replay", run_id="run", begun_at=0, shard=None, expected=0, narrowed=False,
         base_option=None, pytest_exit=0,
     )  # fmt: skip
-    run, verdict = finish.judge(())
+    run, verdict = finish.judge()
     assert verdict.outcome == "not_measured"
     return run
 
