@@ -355,7 +355,9 @@ class Seam:
             )
         if self.mode == "replay":
             if in_setup:
-                return self._refused(flight, 400, "setup-call", "a fixture's call is not recorded: replay has no answer")
+                return self._refused(
+                    flight, 400, "setup-call", "a fixture's call is not recorded: replay has no answer"
+                )
             slug = "late-call" if closed is not None else "unattributed-call"
             return self._refused(flight, 400, slug, "replay goes to no network")
         return self._live(flight, target)

@@ -123,6 +123,17 @@ class TaskRun:
     unclassified: int = 0
     spent_calls: int = 0  # live calls that this run cost
 
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether it is stale because there has never been a recording of it."""
+        note = self.stale
+        return (
+            note is not None
+            and self.recording is None
+            and not note.recorded
+            and all(problem.verdict != "integrity" for problem in self.problems)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:

@@ -24,7 +24,7 @@ from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Pr
 from pytest_fanout.session import api
 from pytest_fanout.session.after import AfterTheEnd
 from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
-from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
 from pytest_fanout.session.outside.agents import Outside, check_extra
@@ -284,6 +284,7 @@ class FanoutSession:
         if error.mend:
             problem = replace(problem, text=f"{problem.text}; mend: {error.mend}")
         self.told.problems.append(problem)
+        self.told.refused = True
         return pytest.UsageError(str(error))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -296,6 +297,7 @@ class FanoutSession:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.told.collection_failed = True
+            self.told.collection_errors.append(first_error(report))
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -392,6 +394,8 @@ class FanoutSession:
         if data is not None:
             self.told.task_runs.append(pickle.loads(bytes.fromhex(data)))
             self.told.measured.add(report.nodeid)
+        elif report.failed and report.when == "setup":
+            self.told.setup_failed[report.nodeid] = first_error(report)
         elif report.skipped and not hasattr(report, "wasxfail"):
             self.told.skipped.add(report.nodeid)
 

@@ -277,7 +277,7 @@ class TrialRunner:
             samples=dict(measured.samples),
             calls=measured.calls,
             aside=dict(measured.aside),
-            problems=(*problems, *measured.problems, *played.trace.problems),
+            problems=(*problems, *_told(measured.problems, work), *played.trace.problems),
             definition=work.definition,
             recording=recording.digest if recording else None,
             new_draw=new_draw,
@@ -299,6 +299,11 @@ class TrialRunner:
             unclassified=measured.unclassified,
             spent_calls=played.trace.spent_calls,
         )
+
+
+def _told(problems: Sequence[Problem], work: MeasuredTask) -> tuple[Problem, ...]:
+    """Those worth telling: a task that is to make no calls makes other requests by right."""
+    return tuple(problem for problem in problems if not (work.no_calls and problem.slug == "only-other-requests"))
 
 
 def status_of(played: Played) -> str:

@@ -22,9 +22,9 @@ OLD_POOL = ThreadPoolExecutor(2)
 list(OLD_POOL.map(lambda _: threading.Event().wait(0.05), range(2)))  # its threads live before any task
 
 
-def ask(url: str, text: str = "hi") -> httpx.Response:
+def ask(url: str, text: str = "hi") -> httpx2.Response:
     with httpx2.Client(verify=False) as client:
-        client.post(url + "/v1/chat/completions", json=chat(text))
+        return client.post(url + "/v1/chat/completions", json=chat(text))
 
 
 async def ask_async(url: str, text: str = "hi") -> None:

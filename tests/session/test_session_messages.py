@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import subprocess
 import sys
 import textwrap
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,9 @@ from pytest_fanout.errors import UsageError
 from pytest_fanout.meter import Meter
 from pytest_fanout.records import Budget, Caps, JudgeRules, MeasureRules, Problem, Run, TaskRun
 from pytest_fanout.session import api
+from pytest_fanout.session.failures import first_error
 from pytest_fanout.session.finish import Finish, Told
-from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed
+from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed, read_out
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.recordings import RecordingStore
@@ -303,6 +305,46 @@ def test_what_a_check_returns(said: Any, passes: bool) -> None:
             item.runtest()
 
 
+def pieces() -> Iterator[str]:
+    yield from ("re", "fund")
+
+
+async def async_pieces() -> AsyncIterator[str]:
+    await asyncio.sleep(0)
+    for piece in pieces():
+        yield piece
+
+
+async def returns(made: Callable[[], Any]) -> Any:
+    return made()
+
+
+async def counts() -> AsyncIterator[int]:
+    yield 1
+    yield 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "answer"),
+    [
+        (pieces, "refund"),
+        (async_pieces, "refund"),
+        (lambda: returns(pieces), "refund"),
+        (lambda: returns(async_pieces), "refund"),
+        (lambda: iter([{"text": "re"}, "fund"]), [{"text": "re"}, "fund"]),
+        (counts, [1, 2]),
+        (lambda: iter(()), ""),
+        (lambda: ["re", "fund"], ["re", "fund"]),
+        (lambda: {"re": 1}, {"re": 1}),
+        (lambda: returns(lambda: "refund"), "refund"),
+        (lambda: None, None),
+    ],
+)
+def test_a_streamed_answer_is_read_to_its_end(returned: Callable[[], Any], answer: Any) -> None:
+    """Of generators and other iterators, sync and async, the pieces are the answer: a text where all are texts."""
+    assert read_out(returned()) == answer
+
+
 # --- trials ------------------------------------------------------------------------------------------------------
 
 
@@ -386,3 +428,61 @@ def test_a_skip_before_any_call_is_a_skip(record: Any) -> None:
     """A trial that skips before it did anything has no number, and its item is skipped."""
     with pytest.raises(pytest.skip.Exception, match="no GPU here"):
         record(lambda: pytest.skip("no GPU here"))
+
+
+def report_of(longrepr: Any, when: str = "setup") -> Any:
+    return SimpleNamespace(longrepr=longrepr, when=when)
+
+
+@pytest.mark.parametrize(
+    ("longrepr", "said"),
+    [
+        (SimpleNamespace(reprcrash=SimpleNamespace(message="ValueError: no\nmore")), "ValueError: no"),
+        (
+            "ImportError while importing test module 'x.py'.\nTraceback:\nx.py:1: in <module>\n"
+            "E   ModuleNotFoundError: No module named 'shop'",
+            "ModuleNotFoundError: No module named 'shop'",
+        ),
+        (
+            "pyproject.toml: 'nope' is no program\n  mend: install it\n  see: docs/messages.md#command-not-found",
+            "pyproject.toml: 'nope' is no program; mend: install it",
+        ),
+        (None, "no reason was given"),
+    ],
+    ids=["raised", "import", "ours", "none"],
+)
+def test_the_first_error_of_a_report(longrepr: Any, said: str) -> None:
+    """The error itself, whatever pytest builds around it, and a mend of ours."""
+    assert first_error(report_of(longrepr)) == said
+
+
+def test_a_failed_collection_names_its_errors(tmp_path: Path) -> None:
+    """Each once, the first three; and nothing is said of agents that were not configured."""
+    told = Told(collection_failed=True, collection_errors=["a: x", "a: x", "b: y", "c: z", "d: w"])
+
+    assert [problem.text for problem in run_of(told, tmp_path).problems] == [
+        "the collection failed, so tasks are missing: a: x; b: y; c: z and 1 more; mend: these, then run again"
+    ]
+
+
+def test_a_failed_set_up_is_told_apart_from_what_was_lost(tmp_path: Path) -> None:
+    """Its error is the reason why there is no number; other trials without one are lost."""
+    told = measured_as("a")
+    told.selected |= {"b", "c"}
+    told.setup_failed["b"] = "OSError: no database"
+
+    assert [(problem.slug, problem.text) for problem in run_of(told, tmp_path).problems] == [
+        (
+            "setup-failed",
+            "the set-up of 1 trial failed, so that there is no number: b: OSError: no database; "
+            "mend: the fixtures that fail above, then run again",
+        ),
+        ("tasks-lost", "1 trial began or waited and gave no number: c; mend: find out what ended them, and run again"),
+    ]
+
+
+def test_what_ended_the_collection_is_all_that_is_said(tmp_path: Path) -> None:
+    """After a usage error nothing ran, and that is no reason to advise on settings."""
+    bad = Problem("bad-mark", "a fanout mark needs agent=", "incomplete")
+
+    assert run_of(Told(problems=[bad], refused=True, selected={"a"}), tmp_path).problems == (bad,)
