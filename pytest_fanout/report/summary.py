@@ -186,7 +186,9 @@ def _more(count: int, noun: str, many: str | None = None) -> str:
 
 
 def first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0].strip()
+    """The first line as a sentence of its own: without a last clause that announces the lines below it."""
+    line = text.strip().split("\n", 1)[0].strip()
+    return line.rpartition("; ")[0] or line.rstrip(":") if line.endswith(":") else line
 
 
 def one_line(text: str) -> str:

@@ -20,7 +20,7 @@ from project import Project
 
 import pytest_fanout
 from pytest_fanout.config import find_settings
-from pytest_fanout.errors import UsageError
+from pytest_fanout.errors import TaskStopped, UsageError
 from pytest_fanout.meter import Meter
 from pytest_fanout.records import Budget, Caps, JudgeRules, MeasureRules, Problem, Run, TaskRun
 from pytest_fanout.session import api
@@ -197,6 +197,38 @@ def test_already_measuring() -> None:
         f"  mend: use the fanout_meter fixture inside a measured test{SEE}already-measuring"
     )
     assert outer.problems == ()
+
+
+def test_a_wrong_number_of_measure_is_not_silent(model: ModelServer) -> None:
+    """What makes the numbers of a block untrustworthy is a warning at its with statement, and stands in `problems`."""
+    model.restart([{"json": {}}])
+    with pytest.warns(pytest_fanout.MeasurementWarning) as caught:
+        with pytest_fanout.measure(agent="support", task="refund") as meter:
+            httpx.post(f"{model.base_url}/v1/chat/completions", json={"model": "m", "messages": []})
+
+    url = f"{model.base_url}/v1/chat/completions"
+    assert [str(warning.message) for warning in caught] == [
+        f"the numbers of 'refund' cannot be trusted: POST {url}: answered 200 with no content and no usage, "
+        "so nothing was measured [empty-answer]"
+    ]
+    assert caught[0].filename == __file__
+    assert [problem.slug for problem in meter.problems] == ["empty-answer"]
+
+
+def test_measure_stops_at_its_caps(model: ModelServer) -> None:
+    """TaskStopped, which is no Exception, ends what goes beyond; the counts stand."""
+    meters = []
+
+    def script() -> None:
+        with pytest_fanout.measure(agent="support", task="refund", caps=Caps(fanout=1)) as meter:
+            meters.append(meter)
+            for _ in range(2):
+                httpx.post(f"{model.base_url}/v1/chat/completions", json={"model": "m", "messages": []})
+
+    with pytest.raises(TaskStopped, match="its cap fanout = 1"):
+        script()
+
+    assert (meters[0].fanout, len(model.generated)) == (1, 1)
 
 
 def test_meter_without_task() -> None:
