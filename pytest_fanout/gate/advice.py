@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_fanout.records import ClassResult, Run, Verdict
+from pytest_fanout.records import OUTCOMES, ClassResult, Run, Verdict
 
 
 def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str, ...]:
@@ -35,6 +35,8 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
     elif verdict.verdict == "invalid":
         say(f"mend what is named above, then: {again}")
     together = _accepted_together(verdict)
+    # what stands against the run as a whole stands against accepting any of it
+    blocked = any(OUTCOMES.get(problem.verdict) == "not_measured" for problem in verdict.problems)
     for result in verdict.classes:
         accept = 'fanout-baseline accept --reason "…"'
         if not together:
@@ -46,7 +48,7 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
             say(f"{again}, whole: without -k, -m, -x or skips")
         if "anchor-not-committed" in mine:
             say(f'git add {kept} && git commit -m "Accept {result.agent}"')
-        if _is_acceptable(result):
+        if _is_acceptable(result) and not blocked:
             say(accept)
         if "over-max" in mine:
             say(f"bring {result.agent} back under its maximum, or have budget.toml changed by its owners")

@@ -93,7 +93,8 @@ def measure(*, agent: str, task: str, caps: Caps | None = None) -> Iterator[Task
         try:
             yield task_meter
         finally:
-            problems += meter.close_task(scope).problems
+            trace = meter.close_task(scope)
+            problems += trace.problems
             problems += scope.measured().problems
             task_meter.problems = tuple(problems)
     finally:
@@ -101,11 +102,13 @@ def measure(*, agent: str, task: str, caps: Caps | None = None) -> Iterator[Task
         problems += meter.finish().problems
         meter.stop()
     task_meter.problems = tuple(dict.fromkeys(problems))
-    invalid = [problem for problem in task_meter.problems if problem.verdict == "invalid"]
-    if invalid:
-        more = f" (and {len(invalid) - 1} more)" if len(invalid) > 1 else ""
+    against = [f"{problem.text} [{problem.slug}]" for problem in task_meter.problems if problem.verdict == "invalid"]
+    if trace.capped is not None:  # and what the block has run has swallowed it
+        against.append(str(scope.stopped()))
+    if against:
+        more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
         warnings.warn(
-            f"the numbers of {task!r} cannot be trusted: {invalid[0].text} [{invalid[0].slug}]{more}",
+            f"the numbers of {task!r} cannot be trusted: {against[0]}{more}",
             MeasurementWarning,
             stacklevel=3,  # the with statement: between are this generator and its context manager
         )

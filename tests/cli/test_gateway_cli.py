@@ -20,6 +20,8 @@ from model_server import ModelServer
 
 from pytest_fanout.cli.gateway import main, parse_caps
 from pytest_fanout.errors import UsageError
+from pytest_fanout.records import Caps, Problem
+from pytest_fanout.report import gateway as report_of
 from pytest_fanout.wire.hosts import KEY_VARIABLES
 
 SCHEMA = Path(__file__).resolve().parents[2] / "pytest_fanout" / "schemas" / "gateway-report.schema.json"
@@ -337,6 +339,17 @@ def test_an_outer_gateway_that_is_gone_is_an_error(model: ModelServer, here: Her
         f"error: FANOUT_GATEWAY={home} names a gateway that does not answer\n"
         "  mend: unset FANOUT_GATEWAY, or start the gateway around this command anew\n"
         "  see: docs/messages.md#gateway-gone\n"
+    )
+
+
+def test_the_lines_of_a_problem_are_parted() -> None:
+    """On one line the parts of a message stay apart: what happened, and how to mend it."""
+    lines = "POST /v1/x came without the key of a task: it was refused with 401\n  mend: take the key\n  see: this."
+    said = report_of.text([], [Problem("gateway-unattributed", lines, "invalid")], Caps())
+
+    assert said == (
+        "invalid: POST /v1/x came without the key of a task: it was refused with 401; mend: take the key; see: this."
+        " [gateway-unattributed]"
     )
 
 

@@ -6,12 +6,14 @@ import os
 from dataclasses import replace
 from datetime import UTC, date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gate_world import NOW, TODAY, TWENTY, World, git, make_run, slugs, started, trial, with_trials, without
 
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.gate import committed_budget, evaluate, read_anchors, read_sites
+from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.records import Base, Change, Head, Problem, Verdict
 from pytest_fanout.store.git import Repository
 
@@ -652,3 +654,16 @@ def test_several_new_classes_are_accepted_by_one_command(tmp_path: Path) -> None
         'fanout-baseline accept --agent support --reason "…"',
         'fanout-baseline accept --agent triage --reason "…"',
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [({"samples": {"fanout": 0}}, "invalid"), ({"status": "stale"}, "stale"), ({"status": "crashed"}, "incomplete")],
+)
+def test_a_class_that_was_not_measured_has_no_projection(world: World, changes: dict[str, Any], verdict: str) -> None:
+    """Zero calls would be zero GPUs, and a part of the tasks is not the class: nothing is projected."""
+    run = with_trials(make_run(), ("t01", "t07"), **changes)
+    found = with_costs(world.judge(run), run, world.repo, world.settings)
+
+    assert (found.verdict, found.projections) == (verdict, ())
+    assert len(with_costs(world.judge(make_run()), make_run(), world.repo, world.settings).projections) == 1

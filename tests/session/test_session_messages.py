@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 import subprocess
 import sys
 import textwrap
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from gate_world import started
 from model_server import ModelServer
 from project import Project
 
@@ -22,7 +25,19 @@ import pytest_fanout
 from pytest_fanout.config import find_settings
 from pytest_fanout.errors import TaskStopped, UsageError
 from pytest_fanout.meter import Meter
-from pytest_fanout.records import Budget, Caps, JudgeRules, MeasureRules, Problem, Run, TaskRun
+from pytest_fanout.records import (
+    Base,
+    Budget,
+    Caps,
+    ClassResult,
+    Head,
+    JudgeRules,
+    MeasureRules,
+    Problem,
+    Run,
+    TaskRun,
+    Verdict,
+)
 from pytest_fanout.session import api
 from pytest_fanout.session.failures import first_error
 from pytest_fanout.session.finish import Finish, Told
@@ -45,13 +60,16 @@ NOTHING_RAN = Problem(
 # --- the end of a run --------------------------------------------------------------------------------------------
 
 
-def run_of(told: Told, folder: Path) -> Run:
-    finish = Finish(
+def finish_of(told: Told, folder: Path) -> Finish:
+    return Finish(
         told=told, settings=find_settings(folder), evalsets={}, budget=BUDGET, store=RecordingStore(folder),
         mode="replay", run_id="run", begun_at=0, shard=None, expected=0, narrowed=False,
         base_option=None, pytest_exit=0,
     )  # fmt: skip
-    run, verdict = finish.judge()
+
+
+def run_of(told: Told, folder: Path) -> Run:
+    run, verdict = finish_of(told, folder).judge()
     assert verdict.outcome == "not_measured"
     return run
 
@@ -182,6 +200,30 @@ def test_unknown_agent(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_not_committed_is_the_next_step_in_its_turn(tmp_path: Path) -> None:
+    """Anchors first, for the verdict waits for them; a budget.toml of one's own after what the verdict asks for."""
+    world = started(tmp_path / "project")
+    finish = finish_of(Told(), world.folder)
+    kept = ["baselines", "fixtures/recordings"]
+    stale = Verdict(
+        "stale", (ClassResult("support", "stale", "none", (), (), 1, 0, 0),), (), Base(None, "x"), Head(None)
+    )
+
+    def steps(*, next_: tuple[str, ...]) -> tuple[str, ...]:
+        return finish._with_what_is_loose(replace(stale, next=next_), world.repo, world.repo.uncommitted(kept)).next
+
+    assert steps(next_=("record",)) == ("record",)
+    world.write("baselines/budget.toml", "schema = 1\n# mine\n")
+    assert steps(next_=("record",)) == (
+        "record", "git add baselines/budget.toml && git commit: only what is committed holds",
+    )  # fmt: skip
+    assert steps(next_=("accept", "git add baselines x, once accepted")) == (
+        "accept", "git add baselines x, once accepted",
+    )  # fmt: skip
+    world.write("baselines/support.json", "{}")
+    assert steps(next_=("record",)) == ("git add baselines && git commit", "record")
+
+
 # --- meters ------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +271,24 @@ def test_measure_stops_at_its_caps(model: ModelServer) -> None:
         script()
 
     assert (meters[0].fanout, len(model.generated)) == (1, 1)
+
+
+def test_a_cap_that_the_script_swallows_is_a_warning(model: ModelServer) -> None:
+    """Whoever catches TaskStopped inside of the block has the number of a stopped task."""
+
+    def script() -> None:
+        caps = Caps(attempts=1)
+        with pytest_fanout.measure(agent="support", task="refund", caps=caps), contextlib.suppress(TaskStopped):
+            for _ in range(2):
+                httpx.post(f"{model.base_url}/v1/chat/completions", json={"model": "m", "messages": []})
+
+    with pytest.warns(pytest_fanout.MeasurementWarning) as caught:
+        script()
+
+    assert [str(warning.message) for warning in caught] == [
+        "the numbers of 'refund' cannot be trusted: pytest-fanout: 'refund' of support reached its cap attempts = 1: "
+        "it was stopped and every further call of it is refused"
+    ]
 
 
 def test_meter_without_task() -> None:
