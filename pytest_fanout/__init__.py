@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_fanout.errors import MeasurementWarning
     from pytest_fanout.records import Attempt, ModelCall, TaskRun
     from pytest_fanout.session.api import aside, measure
     from pytest_fanout.session.recorded import recorded
 
-__all__ = ["Attempt", "ModelCall", "TaskRun", "__version__", "aside", "measure", "recorded"]
+__all__ = ["Attempt", "MeasurementWarning", "ModelCall", "TaskRun", "__version__", "aside", "measure", "recorded"]
 
 _HOMES = {
     "Attempt": "pytest_fanout.records",
+    "MeasurementWarning": "pytest_fanout.errors",
     "ModelCall": "pytest_fanout.records",
     "TaskRun": "pytest_fanout.records",
     "aside": "pytest_fanout.session.api",

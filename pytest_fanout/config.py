@@ -94,6 +94,9 @@ def _read(path: Path) -> Settings:
         ) from None
     tool = document.get("tool", {})
     _table(tool, f"{path}: [tool]", "[tool.fanout]")
+    for table, holder, name in (("fanout", document, "fanout"), *((f"tool.{n}", tool, n) for n in _MISNAMED)):
+        if isinstance(holder.get(name), dict):
+            raise _bad(f"[{table}] is read by nobody", str(path), f"call it [tool.fanout], as in {_EXAMPLE}")
     table = tool.get("fanout", {})
     where = f"{path}: [tool.fanout]"
     _table(table, where, "[tool.fanout]")
@@ -112,6 +115,8 @@ def _read(path: Path) -> Settings:
     return Settings(root, str(path), baselines, recordings, agents)
 
 
+_MISNAMED = ("pytest-fanout", "pytest_fanout")
+_EXAMPLE = "[tool.fanout.agents.support]"
 _CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
 _PACES = ("requests_per_minute", "tokens_per_minute", "parallel_calls")
 _AGENT_KEYS = {"entrypoint", "evalset", "check", "serve", "post", "ready_seconds", "proxy", "children", *_PACES}

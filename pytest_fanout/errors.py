@@ -73,5 +73,9 @@ class StorageError(FanoutError):
     exit_code = EXIT_INTEGRITY
 
 
+class MeasurementWarning(UserWarning):
+    """What ``measure()`` counted cannot be trusted; the text says why, and ``problems`` of its meter holds it all."""
+
+
 class TaskStopped(BaseException):
     """Raised into a task whose cap was reached. Not an Exception: SDK retries and broad handlers let it pass."""

@@ -8,22 +8,29 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pytest_fanout.errors import UsageError
 
+if TYPE_CHECKING:
+    from pytest_fanout.meter import TaskScope
+
 _FORWARDED: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-_GRACE_S: Final = 5.0  # between asking it to end and ending it
+_GRACE_S: Final = 1.0  # between asking it to end and ending it, as for the agents of a test run
 _ASK_S: Final = 5.0
 
 
 class Child:
     """A running command with this process's own stdin, stdout and stderr.
+
+    Off a terminal it has a process group of its own, so that what it starts can be ended with it. On a terminal it
+    shares ours, for only the group in front may read the keys.
 
     Raises:
         OSError: it cannot be run.
@@ -32,6 +39,7 @@ class Child:
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_group = not _from_terminal()
         # The handlers stand before the command does: a signal that comes in between is handed on once it runs.
         self._before = {
             number: signal.signal(number, self._hand_on)
@@ -39,42 +47,86 @@ class Child:
             if (number := getattr(signal, name, None)) is not None
         }
         try:
-            self._process = subprocess.Popen(list(command), env=dict(environ))
+            self._process = subprocess.Popen(list(command), env=dict(environ), start_new_session=self._has_group)
         except OSError:
             self._put_back()
             raise
         for number in self._early:
-            self._process.send_signal(number)
+            self._signal(number)
 
-    def wait(self, most_s: int | None, expired: Callable[[], None]) -> int:
+    def wait(self, scope: TaskScope) -> int:
         """Its exit code; 128 + n when signal n ended it.
 
         Args:
-            most_s: after so many seconds ``expired`` is called and the command is ended.
+            scope: its task. The cap on wall time ends the command at once; after any other it has a moment to end by
+                itself, for its calls in flight and its own last words.
         """
-        process = self._process
+        from pytest_fanout.meter.task import FINISH_S
+
+        process, bell = self._process, threading.Event()
         assert process is not None
+        ended = self._tell_end(process, bell.set)
+        scope.on_stop = bell.set
         try:
-            process.wait(most_s)
-        except subprocess.TimeoutExpired:
-            expired()
-            process.terminate()
-            until = time.monotonic() + _GRACE_S
-            try:
-                process.wait(until - time.monotonic())
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            while not ended.is_set():
+                left = None
+                if scope.capped is not None:
+                    left = scope.stopped_at + (0 if scope.capped == "wall_seconds" else FINISH_S) - time.monotonic()
+                    if left <= 0:
+                        self._end(ended)
+                        break
+                elif scope.caps.wall_seconds is not None:
+                    left = scope.caps.wall_seconds - scope.now_ms() / 1000
+                    if left <= 0:
+                        scope.stop("wall_seconds")
+                        continue
+                bell.wait(left)
+                bell.clear()
+            code = process.wait()
         finally:
             self._put_back()
-        code = process.returncode
         return 128 - code if code < 0 else code
+
+    def _tell_end(self, process: subprocess.Popen[bytes], tell: Callable[[], object]) -> threading.Event:
+        """Set, and told, once the command has ended."""
+        from pytest_fanout.meter import own_thread
+
+        ended = threading.Event()
+
+        def wait() -> None:
+            try:
+                # Left as a zombie, so that its number, which is that of its group, stays its own.
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            except (AttributeError, OSError):
+                process.wait()
+            ended.set()
+            tell()
+
+        own_thread(wait)
+        return ended
+
+    def _end(self, ended: threading.Event) -> None:
+        """Ask it to end, and a moment later end it and all of its group that is left."""
+        self._signal(signal.SIGTERM)
+        ended.wait(_GRACE_S)
+        self._signal(signal.SIGKILL)
 
     def _hand_on(self, number: int, frame: Any) -> None:
         if self._process is None:
             self._early.append(number)
-        elif not (number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal()):
-            self._process.send_signal(number)
+        elif self._has_group or not (number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal()):
+            self._signal(number)
+
+    def _signal(self, number: int) -> None:
+        process = self._process
+        assert process is not None
+        try:
+            if self._has_group:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        except (ProcessLookupError, PermissionError):  # macOS says the latter of a zombie
+            return
 
     def _put_back(self) -> None:
         for number, handler in self._before.items():

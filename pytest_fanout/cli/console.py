@@ -106,6 +106,10 @@ def say_plan(plan: Plan) -> None:
                 what = "its first anchor, and a reviewer has to approve it"
         draw = f" (draw {planned.draw})" if planned.draw > 1 else ""
         click.echo(f"{clean(planned.agent)}{draw}: {what}")
+        if planned.endings:
+            click.echo(
+                "  {passed} of {trials} trials passed; {capped} capped, {failed} failed".format(**planned.endings)
+            )
         _say_changes(planned.changes)
         if planned.approval is not None:
             for name, bound in sorted(planned.approval.ceilings.items()):

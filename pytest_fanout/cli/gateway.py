@@ -55,6 +55,7 @@ class _Counting:
         from pytest_fanout.meter import Meter
 
         self._meter = Meter(mode="live", measure=MeasureRules(), cap_warning=self._warn, environ=dict(os.environ))
+        self._caps = caps
         self.gateway = self._meter.gateway(port)
         self.scopes: list[TaskScope] = [self._meter.open_task(_AGENT, name, 1, caps, beside=True) for name in names]
 
@@ -72,7 +73,7 @@ class _Counting:
             runs.append(live_run(scope, self._meter.close_task(scope)))
         facts = self._meter.finish()
         self.gateway.stop()
-        click.echo(report_of.text(runs, facts.problems), err=True)
+        click.echo(report_of.text(runs, facts.problems, self._caps), err=True)
         if report is None:
             return
         from pytest_fanout.store.files import canonical, write_atomically
@@ -117,8 +118,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 def run(caps: Sequence[str], report: Path | None, proxy: bool, name: str, command: Sequence[str]) -> None:
     """Run COMMAND with its model calls counted: fanout-gateway -- python agent.py
 
-    Its output is its own; what was counted is said on stderr. Exits with the command's code (128 + n for signal n),
-    with 127 or 126 when it cannot be run, and with 2 for words of its own that cannot be acted on.
+    Its output is its own; what was counted is said on stderr. A command that goes on after a cap is ended. Exits with
+    the command's code (128 + n for signal n), with 127 or 126 when it cannot be run, and with 2 for words of its own
+    that cannot be acted on.
     """
     bounds = parse_caps(caps)
     if os.environ.get(_VARIABLE):
@@ -130,12 +132,12 @@ def run(caps: Sequence[str], report: Path | None, proxy: bool, name: str, comman
     except OSError as error:
         counting.gateway.stop()
         _not_run(command, error)
-    code = child.wait(bounds.wall_seconds, lambda: scope.stop("wall_seconds"))
+    code = child.wait(scope)
     counting.finish(report, command, code)
     sys.exit(code)
 
 
-@click.command("fanout-gateway serve")
+@click.command("serve")
 @_options
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="On 127.0.0.1; 0: any that is free."
@@ -193,9 +195,9 @@ def main() -> None:
     words = sys.argv[1:]
     try:
         if words[:1] == ["serve"]:
-            serve(words[1:])
+            serve(words[1:], prog_name="fanout-gateway serve")
         else:
-            run(words)
+            run(words, prog_name="fanout-gateway")
     except FanoutError as error:
         click.echo("error: " + "\n".join(map(escape, str(error).split("\n"))), err=True)
         sys.exit(error.exit_code)

@@ -19,7 +19,7 @@ from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now
 from pytest_fanout.gate.judgement import evaluate
-from pytest_fanout.gate.loosening import drift, gated_values, loosening
+from pytest_fanout.gate.loosening import drift, endings, endings_changes, gated_values, loosening
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
 from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
@@ -308,6 +308,7 @@ def _plan_class(
     if changes:
         added = set(anchor.tasks) - set(origin.tasks if origin else anchor.tasks)
         changes += [Change("task_added", task) for task in sorted(added)]
+        changes += endings_changes(origin, anchor)
         changes += drift(base.approvals, agent, anchor, limits, budget.judge_for(agent), author.today)
     approval = None
     if changes:
@@ -329,6 +330,7 @@ def _plan_class(
         changes=tuple(changes),
         draw=max((task.draw for task in run.tasks if task.agent == agent), default=1),
         superseded=author.superseded(agent, path_name(approval.path) if approval else None),
+        endings=endings(anchor),
     )
 
 

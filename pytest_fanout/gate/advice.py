@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_fanout.records import Run, Verdict
+from pytest_fanout.records import OUTCOMES, ClassResult, Run, Verdict
 
 
 def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str, ...]:
@@ -18,6 +18,7 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
         if step not in steps:
             steps.append(step)
 
+    again = "pytest --fanout-budget" + (f" --fanout-mode={run.mode}" if run.mode != "replay" else "")
     slugs = {problem.slug for problem in verdict.problems}
     slugs |= {problem.slug for result in verdict.classes for problem in result.problems}
     if "no-git-repository" in slugs:
@@ -31,19 +32,27 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
         return (*steps, f"pytest --fanout-budget --fanout-mode={goes_on}")
     if verdict.verdict == "shard":
         say("pytest --fanout-budget on all shards; a shard alone is never judged")
+    stands_in_the_way = cause(run)
+    if stands_in_the_way is not None:
+        say(f"mend what [{stands_in_the_way}] says, then: {again}")
+    elif verdict.verdict == "invalid":
+        say(f"mend what is named above, then: {again}")
+    together = _accepted_together(verdict)
+    # what stands against the run as a whole stands against accepting any of it
+    blocked = any(OUTCOMES.get(problem.verdict) == "not_measured" for problem in verdict.problems)
     for result in verdict.classes:
-        accept = f'fanout-baseline accept --agent {result.agent} --reason "…"'
+        accept = 'fanout-baseline accept --reason "…"'
+        if not together:
+            accept = f'fanout-baseline accept --agent {result.agent} --reason "…"'
         mine = {problem.slug for problem in result.problems}
         if result.stale and result.verdict == "stale":
             say(f"pytest --fanout-budget --fanout-mode=record --fanout-agent={result.agent}")
-        if "tasks-missing" in mine or "trial-crashed" in mine:
-            say("pytest --fanout-budget, whole: without -k, -m, -x or skips")
+        if ("tasks-missing" in mine or "trial-crashed" in mine) and stands_in_the_way is None:
+            say(f"{again}, whole: without -k, -m, -x or skips")
         if "anchor-not-committed" in mine:
             say(f'git add {kept} && git commit -m "Accept {result.agent}"')
-        if result.verdict in ("no-baseline", "mismatch", "regressed", "unapproved", "incomplete"):
-            gone = result.verdict == "incomplete" and mine != {"tasks-removed"}
-            if not gone and "over-max" not in mine and "anchor-removed" not in mine:
-                say(accept)
+        if _is_acceptable(result) and not blocked:
+            say(accept)
         if "over-max" in mine:
             say(f"bring {result.agent} back under its maximum, or have budget.toml changed by its owners")
         if "anchor-removed" in mine:
@@ -53,3 +62,26 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
     if verdict.verdict in ("no-baseline", "unapproved", "mismatch", "regressed"):
         say(f"git add {kept} && git commit, once accepted")
     return tuple(steps)
+
+
+def cause(run: Run) -> str | None:
+    """The slug of what the session has told that makes tasks be missing, if it has told any."""
+    for problem in run.problems:
+        if problem.agent is None and problem.verdict == "incomplete" and problem.slug != "nothing-ran":
+            return problem.slug
+    return None
+
+
+def _is_acceptable(result: ClassResult) -> bool:
+    """Whether accepting is what leads on from the verdict of a class."""
+    mine = {problem.slug for problem in result.problems}
+    if result.verdict not in ("no-baseline", "mismatch", "regressed", "unapproved", "incomplete"):
+        return False
+    gone = result.verdict == "incomplete" and mine != {"tasks-removed"}
+    return not gone and "over-max" not in mine and "anchor-removed" not in mine
+
+
+def _accepted_together(verdict: Verdict) -> bool:
+    """Whether several classes wait for it, and no other class would be accepted with them or stand in the way."""
+    waiting = [result for result in verdict.classes if _is_acceptable(result)]
+    return len(waiting) > 1 and len(waiting) == len(verdict.classes)

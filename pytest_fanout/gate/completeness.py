@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+from pytest_fanout.gate.advice import cause
 from pytest_fanout.judge import TrialTable, table_of_runs
 from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun
 
@@ -51,11 +52,20 @@ def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, 
         *_redefined(trials, agent, anchor),
     ]
     if stale:
+        unrecorded = {t.task for t in trials if t.is_unrecorded} - {
+            t.task for t in trials if t.status == "stale" and not t.is_unrecorded
+        }
+        several = len(stale) > 1
+        said = (
+            f"there {'are no recordings' if several else 'is no recording'} of {_names(stale)} yet"
+            if set(stale) <= unrecorded
+            else f"the requests of {_names(stale)} differ from the recordings"
+            + (f" (of {len(unrecorded)} there is none yet)" if unrecorded else "")
+        )
         problems.append(
             Problem(
                 "stale",
-                f"{agent}: the requests of {_names(stale)} differ from the recordings; "
-                "mend: pytest --fanout-budget --fanout-mode=record",
+                f"{agent}: {said}; mend: pytest --fanout-budget --fanout-mode=record",
                 "stale",
                 agent,
             )
@@ -107,28 +117,11 @@ def _own(trials: Iterable[TaskRun], run: Run, agent: str) -> Iterator[Problem]:
 
 
 #: Problems that say themselves why a trial has no call.
-_SAID_WHY = frozenset({"no-model-answered", "missing-key"})
+_SAID_WHY = frozenset({"no-model-answered", "missing-key", "server-not-ready"})
 
 
 def _invalid(trials: tuple[TaskRun, ...], agent: str, limits: Iterable[Limit]) -> Iterator[Problem]:
-    silent = sorted(
-        {
-            trial.task
-            for trial in trials
-            if trial.status in MEASURED
-            and not trial.no_calls
-            and not trial.samples.get("fanout")
-            and not any(problem.slug in _SAID_WHY for problem in trial.problems)
-        }
-    )
-    if silent:
-        yield Problem(
-            "no-calls",
-            f"{agent}: no model call was counted in {_names(silent)}; "
-            'mend: find out why, or put "no_calls": true on the line of a task that makes none',
-            "invalid",
-            agent,
-        )
+    yield from _silent(trials, agent)
     broken = sorted({trial.task for trial in trials if trial.status == "invalid"})
     if broken and not any(problem.verdict == "invalid" for trial in trials for problem in trial.problems):
         yield Problem(
@@ -145,6 +138,45 @@ def _invalid(trials: tuple[TaskRun, ...], agent: str, limits: Iterable[Limit]) -
             "invalid",
             agent,
         )
+
+
+def _silent(trials: tuple[TaskRun, ...], agent: str) -> Iterator[Problem]:
+    """Trials without a counted call, by what is known of the reason."""
+    silent = [
+        trial
+        for trial in trials
+        if trial.status in MEASURED
+        and not trial.no_calls
+        and not trial.samples.get("fanout")
+        and not any(problem.slug in _SAID_WHY for problem in trial.problems)
+    ]
+    groups: dict[str, set[str]] = {}
+    for trial in silent:
+        groups.setdefault(_why_silent(trial), set()).add(trial.task)
+    for why, tasks in sorted(groups.items()):
+        yield Problem(
+            "no-calls", f"{agent}: no model call was counted in {_names(sorted(tasks))}{why}", "invalid", agent
+        )
+
+
+def _why_silent(trial: TaskRun) -> str:
+    other = {problem.slug: problem.text.split("\n", 1)[0] for problem in trial.problems}
+    if trial.error is not None:
+        return f", which failed first: {trial.error}; mend: mend that, and run again"
+    if "unclassified-request" in other:
+        return f": {other['unclassified-request']}; mend: add a codec by the hook pytest_fanout_codecs"
+    if "only-other-requests" in other:
+        return (
+            f": {other['only-other-requests']}; mend: if one of them asks a model, add a codec by the hook "
+            'pytest_fanout_codecs; if none does, put "no_calls": true on the line of the task'
+        )
+    return '; mend: find out why, or put "no_calls": true on the line of a task that makes none'
+
+
+def _again(run: Run) -> str | None:
+    """What stands before tasks that are missing, where the session has told the cause."""
+    slug = cause(run)
+    return f"mend what [{slug}] says, and run again" if slug else None
 
 
 def _incomplete(
@@ -164,7 +196,8 @@ def _incomplete(
     if lost:
         yield Problem(
             "tasks-missing",
-            f"{agent}: no completed run of {_names(lost)}; mend: run the whole class, without -k, -m, -x or skips",
+            f"{agent}: no completed run of {_names(lost)}; "
+            f"mend: {_again(run) or 'run the whole class, without -k, -m, -x or skips'}",
             "incomplete",
             agent,
         )
@@ -233,13 +266,15 @@ def of_session(run: Run) -> Iterator[Problem]:
     if totals.unattributed and not invalid:
         yield Problem(
             "unattributed-calls",
-            f"{totals.unattributed} model calls belong to no task; mend: make them inside a task, or in aside()",
+            f"{totals.unattributed} model call{' belongs' if totals.unattributed == 1 else 's belong'} to no task; "
+            f"mend: make {'it' if totals.unattributed == 1 else 'them'} inside a task, or in aside()",
             "invalid",
         )
     if totals.unclassified and not invalid:
         yield Problem(
             "unclassified-calls",
-            f"{totals.unclassified} requests went to a model endpoint that no codec reads; "
+            f"{totals.unclassified} request{'' if totals.unclassified == 1 else 's'} went to a model endpoint that no "
+            "codec reads; "
             "mend: add one with the hook pytest_fanout_codecs",
             "invalid",
         )
@@ -254,7 +289,8 @@ def of_session(run: Run) -> Iterator[Problem]:
     if not any(task.status in MEASURED or task.status == "stale" for task in run.tasks) and not facts.shard:
         yield Problem(
             "nothing-measured",
-            f"no task ran (0/{facts.expected}); mend: configure an agent in [tool.fanout.agents], or mark a test",
+            f"no task ran (0/{facts.expected}); "
+            f"mend: {_again(run) or 'configure an agent in [tool.fanout.agents], or mark a test'}",
             "incomplete",
         )
     if facts.shard:

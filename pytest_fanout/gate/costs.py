@@ -27,6 +27,9 @@ from pytest_fanout.records import (
 from pytest_fanout.store.fleet import parse_fleet
 from pytest_fanout.store.git import Repository
 
+#: Their numbers, or those of the tasks that are left, would pass for a projection of the class.
+_NOT_MEASURED = frozenset({"invalid", "incomplete", "stale", "integrity"})
+
 
 def with_costs(
     verdict: Verdict,
@@ -56,7 +59,7 @@ def with_costs(
     sites: list[SiteDelta] = []
     for result in verdict.classes:
         trials = [task for task in run.tasks if task.agent == result.agent and task.status in MEASURED]
-        if not trials:
+        if not trials or result.verdict in _NOT_MEASURED:
             continue
         anchor, rev = anchors.get(result.agent, (None, None))
         try:

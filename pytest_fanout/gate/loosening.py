@@ -41,6 +41,32 @@ def metric_changes(old: TrialTable, new: TrialTable, limits: Sequence[Limit], sc
     return out
 
 
+def endings(anchor: Baseline | None) -> dict[str, int]:
+    """How the trials of an anchor ended: how many there are, passed, were stopped by a cap, or failed."""
+    facts = [fact for task in anchor.tasks.values() for fact in task.trials] if anchor else []
+    return {
+        "trials": len(facts),
+        "passed": sum(fact.passed for fact in facts),
+        "capped": sum(fact.status in ("capped", "timeout") for fact in facts),
+        "failed": sum(fact.status == "failed" for fact in facts),
+    }
+
+
+def endings_changes(old: Baseline | None, new: Baseline) -> list[Change]:
+    """For the reviewer, where not every trial of the new anchor passed: shares and counts, which bind nothing."""
+    before, after = endings(old), endings(new)
+    if after["passed"] == after["trials"]:
+        return []
+    was = f"{before['passed']}/{before['trials']}" if old else None
+    changes = [Change("metric", "pass.share", "all", was, f"{after['passed']}/{after['trials']}")]
+    changes += [
+        Change("metric", f"{name}.trials", "all", before[name] if old else None, after[name])
+        for name in ("capped", "failed")
+        if after[name] or before[name]
+    ]
+    return changes
+
+
 def lowered(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[str, ...]:
     """Names of gated metrics whose value is smaller in ``head``."""
     old, new = table_of_baseline(base), table_of_baseline(head)

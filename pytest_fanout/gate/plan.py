@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import StorageError
@@ -27,6 +28,7 @@ class PlannedClass:
     changes: tuple[Change, ...]
     draw: int  # the highest draw of a trial: 3 means that it was recorded three times
     superseded: tuple[str, ...]  # file names of this branch's older approvals for the class
+    endings: Mapping[str, int] = field(default_factory=dict)  # of the anchor's trials: trials passed capped failed
 
 
 @dataclass(frozen=True, slots=True)

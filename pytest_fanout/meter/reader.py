@@ -15,6 +15,9 @@ from pytest_fanout.wire.quick import Cost, quick_cost
 COUNTED = frozenset({"generate", "compact"})
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _CACHE_SIZE = 1024
+_KINDS = frozenset(
+    {"generate", "compact", "embed", "rerank", "moderate", "count", "batch", "agent_run", "channel", "other"}
+)
 
 
 class Reader:
@@ -62,10 +65,10 @@ class Reader:
         codec = self._find(method, url)[1]
         if codec is not None:
             try:
-                read: Attempt | None = codec.read_call(method, url, request_body, status, headers, body)
+                read = codec.read_call(method, url, request_body, status, headers, body)
             except Exception:
                 read = None
-            if read is not None:
+            if isinstance(read, Attempt):
                 return read
             endpoint = self.classify(method, url)
             # The codec claimed this URL: what it cannot read still counts, with unknown usage.
@@ -102,8 +105,11 @@ class Reader:
                 endpoint = codec.classify(method, url)
             except Exception:
                 endpoint = None
-            if endpoint is not None:
-                return endpoint, codec
+            if endpoint is None:
+                continue
+            if not isinstance(endpoint, Endpoint) or endpoint.kind not in _KINDS:
+                endpoint = Endpoint("unknown", "generate")  # it is claimed: counted, rather than left out
+            return endpoint, codec
         return wire.classify(method, url), None
 
 

@@ -99,7 +99,7 @@ def measure_trial(
         models_requested=_names(attempt.model_requested for attempt in attempts),
         models_served=_names(attempt.model_served for attempt in attempts),
         unknown_usage=sum(_has_usage(call, _NOT_COUNTED) for call in reached),
-        other=sorting.other,
+        other=len(sorting.other),
         unclassified=len(sorting.unclassified),
         hosts=tuple(sorted(sorting.hosts)),
         problems=(*sorting.problems(), *_estimates(reached)),
@@ -131,7 +131,7 @@ class _Sorting:
     def __init__(self, model_hosts: tuple[str, ...]) -> None:
         self.model_hosts = model_hosts
         self.counted: dict[str, list[Counted]] = {}
-        self.other = 0
+        self.other: list[str] = []
         self.unclassified: list[str] = []
         self.unobservable: list[str] = []
         self.empty: list[str] = []
@@ -158,7 +158,7 @@ class _Sorting:
         elif kind == "other" and wire.is_unclassified(method, request.url, self.model_hosts):
             self.unclassified.append(name)
         else:
-            self.other += 1
+            self.other.append(name)
             if wire.poll_id(method, request.url) is not None:
                 self._note_poll(exchange, reader)
 
@@ -220,6 +220,14 @@ class _Sorting:
                     f"{_times(self.empty)}: answered 200 with no content and no usage, so nothing was measured",
                 )
             )
+        if self.other and not self.counted and not found:
+            found.append(
+                Problem(
+                    "only-other-requests",
+                    f"no request went to a model that is known; others did: {_times(sorted(set(self.other)), 3)}",
+                    "notice",
+                )
+            )
         return tuple(found)
 
 
@@ -237,8 +245,10 @@ def _as_told(attempt: Attempt, told: Attempt, ended_ms: int) -> Attempt:
     )
 
 
-def _times(names: Sequence[str]) -> str:
-    return ", ".join(name if count == 1 else f"{name} x {count}" for name, count in sorted(Counter(names).items()))
+def _times(names: Sequence[str], most: int | None = None) -> str:
+    counts = sorted(Counter(names).items())
+    said = [name if count == 1 else f"{name} x {count}" for name, count in counts[:most]]
+    return ", ".join(said) + (f" and {len(counts) - len(said)} more" if len(said) < len(counts) else "")
 
 
 def _names(found: Iterable[str | None]) -> tuple[str, ...]:

@@ -38,6 +38,19 @@ FORKED_CALL = (
 )
 
 
+def setup_call(where: str, *, refused: bool) -> str:
+    """What is said of a model call that a fixture made: in replay, where it was refused, and already before."""
+    now = (
+        "set-up is not recorded, so replay refused it with 400"
+        if refused
+        else "it went out and is no task's, it is not recorded, and replay will refuse it with 400"
+    )
+    return (
+        f"a fixture called {where}: {now}; mend: make the call in the task itself, inside of "
+        'pytest_fanout.aside("set-up") where it is not the agent\'s, or keep what it answers in a file'
+    )
+
+
 class Target(NamedTuple):
     """What is known of a method and URL before the request is looked at."""
 
@@ -369,16 +382,19 @@ class Seam:
             with self._lock:
                 if problem not in self.problems:
                     self.problems.append(problem)
-        elif in_setup and self.mode == "replay":
-            self.add_problem(
-                "setup-call", f"a fixture called {where}; set-up is not recorded, so replay refused it", "notice"
-            )
+        elif in_setup and self.mode != "live":
+            self.add_problem("setup-call", setup_call(where, refused=self.mode == "replay"), "notice")
         elif not in_setup:
             self.add_problem(
                 "unattributed-call", f"{where} was called while no task was running, or by a thread of none"
             )
         if self.mode == "replay":
-            return self._refused(flight, 400, "request-not-recorded", "replay goes to no network")
+            if in_setup:
+                return self._refused(
+                    flight, 400, "setup-call", "a fixture's call is not recorded: replay has no answer"
+                )
+            slug = "late-call" if closed is not None else "unattributed-call"
+            return self._refused(flight, 400, slug, "replay goes to no network")
         return self._live(flight, target)
 
     def refuse_unknown(self, layer: str, method: str, url: str, headers: RawHeaders, body: bytes, where: str) -> Flight:

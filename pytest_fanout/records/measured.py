@@ -128,6 +128,17 @@ class TaskRun:
     ignored: Mapping[str, int] = field(default_factory=dict)  # entry of `volatile` -> requests that it made alike
     volatile: tuple[str, ...] = ()  # entries of budget.toml that would have let its recording be proved
 
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether it is stale because there has never been a recording of it."""
+        note = self.stale
+        return (
+            note is not None
+            and self.recording is None
+            and not note.recorded
+            and all(problem.verdict != "integrity" for problem in self.problems)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pytest_fanout.records import ModelCall, Problem, TaskRun
+from pytest_fanout.records import Caps, ModelCall, Problem, TaskRun
 from pytest_fanout.report.printable import escape
 
 SCHEMA: Final = "pytest-fanout/gateway-report/1"
@@ -46,9 +46,9 @@ def uses_of(calls: Iterable[ModelCall]) -> list[ModelUse]:
     return [found[name] for name in sorted(found)]
 
 
-def text(runs: Sequence[TaskRun], problems: Sequence[Problem]) -> str:
+def text(runs: Sequence[TaskRun], problems: Sequence[Problem], caps: Caps) -> str:
     """The summary for a terminal; nothing counted is said in so many words."""
-    lines = [_headline(run, len(runs) > 1) for run in runs]
+    lines = [f"{_headline(run, len(runs) > 1)}{_capped(run, caps)}" for run in runs]
     rows = [
         [escape(run.task), escape(use.model), *map(_number, (use.calls, use.attempts)),
          *(_number(use.tokens[part]) for part in _TOKENS), _number(use.tool_calls)]
@@ -62,8 +62,7 @@ def text(runs: Sequence[TaskRun], problems: Sequence[Problem]) -> str:
         shown = [row[first:] for row in rows]
         lines.append(tabulate(shown, _HEADERS[first:], tablefmt="simple", colalign=align, disable_numparse=True))
     for problem in (*(problem for run in runs for problem in run.problems), *problems):
-        said = " ".join(problem.text.split())
-        lines.append(f"{problem.verdict}: {escape(said)} [{problem.slug}]")
+        lines.append(f"{problem.verdict}: {escape(_on_one_line(problem.text))} [{problem.slug}]")
     return "\n".join(lines)
 
 
@@ -83,8 +82,18 @@ def _headline(run: TaskRun, named: bool) -> str:
     ]
     if samples.get("spawn_depth"):
         counted.append(f"spawn depth {samples['spawn_depth']}")
-    capped = f"; stopped at its cap {run.capped}" if run.capped else ""
-    return f"fanout-gateway: {who}{', '.join(counted)}{capped}"
+    return f"fanout-gateway: {who}{', '.join(counted)}"
+
+
+def _on_one_line(text: str) -> str:
+    """Its lines, parted by semicolons where they do not end in a mark of their own."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    parts = [line if line[-1] in ".,;:" else f"{line};" for line in lines[:-1]]
+    return " ".join((*parts, *lines[-1:]))
+
+
+def _capped(run: TaskRun, caps: Caps) -> str:
+    return f"; stopped at its cap {run.capped} = {getattr(caps, run.capped)}" if run.capped else ""
 
 
 def document(

@@ -122,8 +122,16 @@ def headline(run: Run, verdict: Verdict) -> str:
     partial = ""
     if run.session.partial:
         ran = len({(trial.agent, trial.task) for trial in run.tasks})
-        partial = f", partial {ran}/{run.session.expected}"
+        expected = max(run.session.expected, _expected(run, verdict))
+        # of marked tests that no anchor names, nobody knows how many were left out
+        partial = f", partial {ran}/{expected}" if ran < expected else ", partial"
     return f"{OUTCOME_WORDS[verdict.outcome]} ({verdict.verdict}{partial}): {reason(run, verdict)}"
+
+
+def _expected(run: Run, verdict: Verdict) -> int:
+    """Tasks of all classes: those of the eval sets, and of the anchors where a class was judged."""
+    judged = {result.agent: result.tasks_expected for result in verdict.classes}
+    return sum(judged.get(agent, len(run.definitions.get(agent, ()))) for agent in {*judged, *run.definitions})
 
 
 def reason(run: Run, verdict: Verdict) -> str:
@@ -146,6 +154,8 @@ def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
     run_wide = [problem for problem in verdict.problems if problem.verdict == result.verdict]
     agent, over = result.agent, over_metrics(result)
     if result.verdict == "stale":
+        if all(t.is_unrecorded for t in run.tasks if t.agent == agent and t.task in result.stale):
+            return f"{plural(len(result.stale), 'task')} of {agent} {_has(len(result.stale))} yet"
         return f"{plural(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
     if result.verdict == "incomplete" and result.missing:
         return f"{len(result.missing):,} of {plural(result.tasks_expected, 'task')} of {agent} did not run"
@@ -175,6 +185,10 @@ def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
     return f"{agent}, {plural(result.tasks_ran, 'task')} ran"
 
 
+def _has(count: int) -> str:
+    return "has no recording" if count == 1 else "have no recordings"
+
+
 def _fit(count: int) -> str:
     return "fits its recording" if count == 1 else "fit their recordings"
 
@@ -184,7 +198,9 @@ def _more(count: int, noun: str, many: str | None = None) -> str:
 
 
 def first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0].strip()
+    """The first line as a sentence of its own: without a last clause that announces the lines below it."""
+    line = text.strip().split("\n", 1)[0].strip()
+    return line.rpartition("; ")[0] or line.rstrip(":") if line.endswith(":") else line
 
 
 def one_line(text: str) -> str:
@@ -386,15 +402,16 @@ def next_steps(run: Run, verdict: Verdict) -> tuple[str, ...]:
     """The gate's own advice, or what usually helps with this verdict; never empty."""
     if verdict.next:
         return verdict.next
+    again = "pytest --fanout-budget" + (f" --fanout-mode={run.mode}" if run.mode != "replay" else "")
     if run.session.partial:
-        return ("pytest --fanout-budget",)
+        return (again,)
     agents = [result.agent for result in ordered_classes(verdict) if result.verdict == verdict.verdict]
     accept = f'fanout-baseline accept{"".join(" --agent " + agent for agent in agents[:1])} --reason "..."'
     return {
-        "integrity": ("restore the file named above, then: pytest --fanout-budget",),
+        "integrity": (f"restore the file named above, then: {again}",),
         "no-base": ("git fetch --unshallow",),
-        "invalid": ("mend what is named above, then: pytest --fanout-budget",),
-        "incomplete": ("pytest --fanout-budget",),
+        "invalid": (f"mend what is named above, then: {again}",),
+        "incomplete": (again,),
         "stale": ("pytest --fanout-budget --fanout-mode=record",),
         "shard": ("fanout-baseline combine",),
         "approved": ("nothing to do",),

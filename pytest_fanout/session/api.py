@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_fanout.errors import UsageError
+from pytest_fanout.errors import MeasurementWarning, UsageError
 from pytest_fanout.records import Caps, MeasureRules, ModelCall, Problem
 
 if TYPE_CHECKING:
@@ -65,8 +66,15 @@ class TaskMeter:
 def measure(*, agent: str, task: str, caps: Caps | None = None) -> Iterator[TaskMeter]:
     """Count what an agent does inside the block, live. Nothing is judged or stored; keys are not sealed.
 
+    After the block ``problems`` of the meter says what stands against its numbers; where any of it makes them
+    untrustworthy (verdict ``invalid``), a ``MeasurementWarning`` says so too.
+
+    Args:
+        caps: hard limits; those of a budget.toml that says nothing by default.
+
     Raises:
         UsageError: something is being measured in this process already.
+        TaskStopped: a cap was reached. It is no ``Exception``: what does not catch it by name ends.
     """
     from pytest_fanout.meter import Meter
 
@@ -85,12 +93,25 @@ def measure(*, agent: str, task: str, caps: Caps | None = None) -> Iterator[Task
         try:
             yield task_meter
         finally:
-            problems += meter.close_task(scope).problems
+            trace = meter.close_task(scope)
+            problems += trace.problems
+            problems += scope.measured().problems
+            task_meter.problems = tuple(problems)
     finally:
         activate(None)
         problems += meter.finish().problems
         meter.stop()
-    task_meter.problems = tuple(problems)
+    task_meter.problems = tuple(dict.fromkeys(problems))
+    against = [f"{problem.text} [{problem.slug}]" for problem in task_meter.problems if problem.verdict == "invalid"]
+    if trace.capped is not None:  # and what the block has run has swallowed it
+        against.append(str(scope.stopped()))
+    if against:
+        more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
+        warnings.warn(
+            f"the numbers of {task!r} cannot be trusted: {against[0]}{more}",
+            MeasurementWarning,
+            stacklevel=3,  # the with statement: between are this generator and its context manager
+        )
 
 
 @contextlib.contextmanager

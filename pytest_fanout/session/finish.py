@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
-from pytest_fanout.errors import FanoutError, GitError
+from pytest_fanout.errors import FanoutError, GitError, UsageError
 from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.meter import RunFacts
@@ -44,6 +44,9 @@ class Told:
     unattributed: int = 0
     aside: int = 0
     collection_failed: bool = False
+    refused: bool = False  # a usage error ended the collection, and stands among the problems
+    collection_errors: list[str] = field(default_factory=list)  # place and first line of each
+    setup_failed: dict[str, str] = field(default_factory=dict)  # node id -> first line of the error
     node_ids_given: bool = False
     stopped: str | None = None
 
@@ -92,9 +95,18 @@ class Finish:
     base_option: str | None
     pytest_exit: int
 
-    def judge(self, profiles: Sequence[Any]) -> tuple[Run, Verdict]:
-        """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one."""
+    def judge(self, profiles: Callable[[], Sequence[Any]] = tuple) -> tuple[Run, Verdict]:
+        """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one.
+
+        Args:
+            profiles: gives the GPU profiles of users' hooks.
+        """
         run, repo = self._run(), None
+        known: Sequence[Any] = ()
+        try:
+            known = profiles()
+        except UsageError as error:
+            run = replace(run, problems=(*run.problems, Problem(error.slug, str(error), "invalid")))
         try:
             repo = Repository.find(self.settings.root)
             if repo is not None:
@@ -105,7 +117,7 @@ class Finish:
                 run,
                 repo,
                 self.settings,
-                profiles=tuple(profile for found in profiles for profile in (found or ())),
+                profiles=tuple(known),
                 weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
             )
         except FanoutError as error:
@@ -114,30 +126,50 @@ class Finish:
             base, head = run.base or Base(None, "none", problem=error.what), run.head or Head(None)
             verdict = Verdict(kind, (), (problem,), base, head)
         if repo is not None and verdict.head.rev is not None:
-            verdict = self._with_what_is_loose(verdict, repo.uncommitted(kept_in(self.settings)))
+            verdict = self._with_what_is_loose(verdict, repo, repo.uncommitted(kept_in(self.settings)))
         return replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict
 
-    def _with_what_is_loose(self, verdict: Verdict, loose: Sequence[str]) -> Verdict:
+    def _with_what_is_loose(self, verdict: Verdict, repo: Repository, loose: Sequence[str]) -> Verdict:
         """The verdict with the commit that it still takes as its next step."""
-        anchors = kept_in(self.settings)[:1]
-        if not loose or not (verdict.outcome == "within" or set(anchors) & set(loose)):
+        if not loose:
             return verdict
-        step = f"git add {' '.join(loose)} && git commit"
-        return replace(verdict, next=(step, *(other for other in verdict.next if other != step)))
+        folder = kept_in(self.settings)[0]
+        accepted = [f"{folder}/approvals", *(f"{folder}/{result.agent}.json" for result in verdict.classes)]
+        if verdict.outcome == "within" or (folder in loose and repo.uncommitted(accepted)):
+            step = f"git add {' '.join(loose)} && git commit"
+            return replace(verdict, next=(step, *(other for other in verdict.next if other != step)))
+        rules = repo.uncommitted([f"{folder}/budget.toml", f"{folder}/fleet.toml"])
+        if not rules or any(step.startswith(f"git add {folder} ") for step in verdict.next):
+            return verdict
+        step = f"git add {' '.join(rules)} && git commit: only what is committed holds"
+        return replace(verdict, next=(*verdict.next, step))
 
     def _run(self) -> Run:
         told = self.told
-        lost = sorted(told.selected - told.measured - told.skipped)
+        never_begun = sorted((told.selected - told.measured - told.skipped) & told.setup_failed.keys())
+        lost = sorted(told.selected - told.measured - told.skipped - told.setup_failed.keys())
         problems = list(told.problems)
         if told.collection_failed:
             problems.append(
                 Problem(
                     "collection-failed",
-                    "the collection failed, so tasks are missing; mend: the errors above, then run again",
+                    f"the collection failed, so tasks are missing{_listed(told.collection_errors)}; "
+                    f"mend: {'these' if told.collection_errors else 'the errors above'}, then run again",
                     "incomplete",
                 )
             )
-        if lost and not told.collection_failed:
+        if never_begun:
+            said = [f"{name}: {told.setup_failed[name]}" for name in never_begun]
+            count = f"{len(said)} trial{'s' if len(said) > 1 else ''}"
+            problems.append(
+                Problem(
+                    "setup-failed",
+                    f"the set-up of {count} failed, so that there is no number{_listed(said)}; "
+                    "mend: the fixtures that fail above, then run again",
+                    "incomplete",
+                )
+            )
+        if lost and not (told.collection_failed or told.refused):
             shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
             problems.append(
                 Problem(
@@ -147,10 +179,16 @@ class Finish:
                     "incomplete",
                 )
             )
-        if not told.task_runs and not told.collection_failed:
+        if not told.task_runs and not any(problem.verdict == "incomplete" for problem in problems):
             problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
         selection = told.deselected > 0 or self.narrowed or told.node_ids_given
-        partial = bool(selection and told.task_runs and not lost and not told.stopped and not told.collection_failed)
+        partial = bool(
+            selection
+            and told.task_runs
+            and not (lost or never_begun)
+            and not told.stopped
+            and not told.collection_failed
+        )
         agents = sorted({*self.settings.agents, *(run.agent for run in told.task_runs)})
         runs = tuple(sorted(told.task_runs, key=lambda r: (r.agent, r.task, r.trial)))
         return Run(
@@ -225,6 +263,14 @@ class Finish:
             except OSError as error:
                 lines.append(f"::warning title=fanout budget::the step summary cannot be written: {error.strerror}")
         return lines
+
+
+def _listed(said: Sequence[str], most: int = 3) -> str:
+    """``: a; b and 2 more``, each once; nothing for nothing."""
+    lines = list(dict.fromkeys(said))
+    if not lines:
+        return ""
+    return f": {'; '.join(lines[:most])}" + (f" and {len(lines) - most} more" if len(lines) > most else "")
 
 
 def worker_lost(name: str) -> Problem:

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,26 @@ def resolve(value: Any) -> Any:
     return value
 
 
+def read_out(value: Any) -> Any:
+    """The answer of an entry point: awaited when it is awaitable, and read to its end when it is an iterator.
+
+    Until somebody reads a stream, nothing is sent. Its pieces are the answer: joined when all are texts, else a list.
+    """
+    if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
+
+        async def wait() -> Any:
+            answer = await value if inspect.isawaitable(value) else value
+            # here, because a stream is bound to the loop that opened it
+            return _joined([piece async for piece in answer]) if isinstance(answer, AsyncIterator) else answer
+
+        value = asyncio.run(wait())
+    return _joined(list(value)) if isinstance(value, Iterator) else value
+
+
+def _joined(pieces: list[Any]) -> Any:
+    return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces
+
+
 class EvalItem(pytest.Item):
     """One trial of one line of an eval set."""
 
@@ -155,7 +175,7 @@ class EvalItem(pytest.Item):
         self.runner.prepare()
 
     def runtest(self) -> None:
-        answer = resolve(self.runner.call(self.eval_task.input))
+        answer = read_out(self.runner.call(self.eval_task.input))
         self.measured.agent_ended()
         assert self.aside is not None
         with self.aside("check"):

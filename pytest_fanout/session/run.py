@@ -22,7 +22,8 @@ from pytest_fanout.meter import Meter
 from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
 from pytest_fanout.session.after import AfterTheEnd
-from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
+from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
 from pytest_fanout.session.outside.agents import Outside, check_extra
@@ -114,7 +115,7 @@ class FanoutSession:
             self.config.pluginmanager.register(self.flow, "fanout-flow")
         if self.is_controller or self.config.option.collectonly:
             return
-        codecs = [codec for found in self.config.hook.pytest_fanout_codecs() for codec in (found or ())]
+        codecs = codecs_of(self.config.hook.pytest_fanout_codecs)
         self.meter = Meter(
             mode="replay" if self.proves else self.mode,
             measure=self.budget.measure,
@@ -152,11 +153,7 @@ class FanoutSession:
     def _redact(self, request: HttpRequest, answer: HttpAnswer | None) -> tuple[HttpRequest, HttpAnswer | None]:
         """What the redact hooks make of an exchange, each given what the one before returned."""
         response = answer if answer is not None else HttpAnswer(None, (), (), (), 0)
-        for impl in self.config.hook.pytest_fanout_redact.get_hookimpls():
-            known = {"request": request, "response": response}
-            changed: Any = impl.function(*[known[name] for name in impl.argnames])
-            if changed is not None:
-                request, response = changed
+        request, response = redacted(self.config.hook.pytest_fanout_redact, request, response)
         return request, response if answer is not None else None
 
     # --- scope -----------------------------------------------------------------------------------------------------
@@ -288,6 +285,7 @@ class FanoutSession:
         if error.mend:
             problem = replace(problem, text=f"{problem.text}; mend: {error.mend}")
         self.told.problems.append(problem)
+        self.told.refused = True
         return pytest.UsageError(str(error))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -303,6 +301,7 @@ class FanoutSession:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.told.collection_failed = True
+            self.told.collection_errors.append(first_error(report))
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -399,6 +398,8 @@ class FanoutSession:
         if data is not None:
             self.told.task_runs.append(pickle.loads(bytes.fromhex(data)))
             self.told.measured.add(report.nodeid)
+        elif report.failed and report.when == "setup":
+            self.told.setup_failed[report.nodeid] = first_error(report)
         elif report.skipped and not hasattr(report, "wasxfail"):
             self.told.skipped.add(report.nodeid)
 
@@ -454,7 +455,7 @@ class FanoutSession:
             base_option=self.config.getoption("fanout_base"),
             pytest_exit=int(session.exitstatus),
         )
-        run, verdict = finish.judge(self.config.hook.pytest_fanout_profiles())
+        run, verdict = finish.judge(lambda: profiles_of(self.config.hook.pytest_fanout_profiles))
         problem = finish.write_report(self.report, run, verdict)
         is_green = verdict.outcome in ("within", "waived") or verdict.verdict == "shard"
         if session.exitstatus == 0 and not (is_green and problem is None):

@@ -301,7 +301,7 @@ class TrialRunner:
             samples=dict(measured.samples),
             calls=measured.calls,
             aside=dict(measured.aside),
-            problems=(*problems, *measured.problems, *played.trace.problems),
+            problems=(*problems, *_told(measured.problems, work), *played.trace.problems),
             definition=work.definition,
             recording=recording.digest if recording else None,
             new_draw=new_draw,
@@ -330,6 +330,11 @@ IMPORTED = (  # without numbers, so that a report tells it once for all tasks
     "recordings were imported from cassettes: counts and tokens are theirs, durations and the order of concurrent "
     "calls are unknown\n  mend: record them anew for those: pytest --fanout-budget --fanout-mode=rerecord"
 )
+
+
+def _told(problems: Sequence[Problem], work: MeasuredTask) -> tuple[Problem, ...]:
+    """Those worth telling: a task that is to make no calls makes other requests by right."""
+    return tuple(problem for problem in problems if not (work.no_calls and problem.slug == "only-other-requests"))
 
 
 def status_of(played: Played) -> str:

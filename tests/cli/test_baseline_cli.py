@@ -82,6 +82,7 @@ def test_accept_shows_the_table_first_and_needs_a_yes(world: World) -> None:
     assert lines[0].split() == ["class", "metric", "anchor", "run", "limit", "state"]
     assert lines[2].split() == ["support", "fanout.p95", "19", "25", "20", "OVER"]
     assert "support: its anchor gets looser, and a reviewer has to approve that" in lines
+    assert "  20 of 20 trials passed; 0 capped, 0 failed" in lines
     assert "  metric fanout.p95: 19 -> 25" in lines
     assert "  covered up to: fanout.p95 27" in lines
     assert asked.output.endswith(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,8 @@ from model_server import ModelServer
 
 from pytest_fanout.cli.gateway import main, parse_caps
 from pytest_fanout.errors import UsageError
+from pytest_fanout.records import Caps, Problem
+from pytest_fanout.report import gateway as report_of
 from pytest_fanout.wire.hosts import KEY_VARIABLES
 
 SCHEMA = Path(__file__).resolve().parents[2] / "pytest_fanout" / "schemas" / "gateway-report.schema.json"
@@ -162,7 +166,7 @@ def test_caps_hold(model: ModelServer, here: Here) -> None:
 
     assert (done.stdout, len(model.generated)) == ("200 200 400 ", 2)
     assert done.stderr.startswith("fanout-gateway: command has used 100% of its cap fanout\n")
-    assert "; stopped at its cap fanout\n" in done.stderr
+    assert "; stopped at its cap fanout = 2\n" in done.stderr
 
 
 def test_a_command_that_runs_too_long_is_ended(model: ModelServer, here: Here) -> None:
@@ -170,7 +174,42 @@ def test_a_command_that_runs_too_long_is_ended(model: ModelServer, here: Here) -
     done = here(model, "--cap", "wall_seconds=1", "--", "sh", "-c", f"{ASK}; exec sleep 60")
 
     assert (done.returncode, done.stdout) == (143, "200 ")
-    assert "; stopped at its cap wall_seconds\n" in done.stderr
+    assert "; stopped at its cap wall_seconds = 1\n" in done.stderr
+
+
+def test_the_summary_names_the_cap_of_a_command_that_called_nothing(model: ModelServer, here: Here) -> None:
+    """What was stopped at its cap says so, counted calls or none."""
+    done = here(model, "--cap", "wall_seconds=1", "--", "sleep", "60")
+
+    assert done.returncode == 143
+    assert "counted no model call" in done.stderr
+    assert done.stderr.endswith("; stopped at its cap wall_seconds = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("deaf", "code"), [("", 143), ("trap '' TERM; ", 137)], ids=["asked", "killed"]
+)  # fmt: skip
+def test_a_command_that_goes_on_after_a_cap_is_ended(
+    deaf: str, code: int, model: ModelServer, here: Here, tmp_path: Path
+) -> None:
+    """Two seconds after a cap it and what it has started are asked to end; a second later they have to."""
+    alive = tmp_path / "alive"  # a pipe that the helper of the command holds open
+    os.mkfifo(alive)
+    end = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+    helper = tmp_path / "helper.sh"
+    helper.write_text(f"{deaf}exec 3> {alive}; echo on >&3; while :; do sleep 0.1; done")
+    loop = f"{deaf}sh {helper} & while :; do {ASK}; sleep 0.2; done"
+    begun = time.monotonic()
+    done = here(model, "--cap", "fanout=1", "--", "sh", "-c", loop)
+
+    assert done.returncode == code
+    assert done.stdout.startswith("200 400 400 ")
+    assert "; stopped at its cap fanout = 1\n" in done.stderr
+    assert 2 <= time.monotonic() - begun < 10
+    assert os.read(end, 100) == b"on\n"
+    assert select.select([end], [], [], 10)[0] == [end]
+    assert os.read(end, 100) == b""  # nobody holds it any more
+    os.close(end)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -287,7 +326,7 @@ def test_one_inside_another_is_one_deeper(model: ModelServer, here: Here) -> Non
     assert "fanout-gateway: 2 model calls in 2 attempts" in done.stderr
     assert ", spawn depth 2\n" in done.stderr
     assert capped.stdout == "200 400 "
-    assert "; stopped at its cap spawn_depth\n" in capped.stderr
+    assert "; stopped at its cap spawn_depth = 1\n" in capped.stderr
 
 
 def test_an_outer_gateway_that_is_gone_is_an_error(model: ModelServer, here: Here) -> None:
@@ -301,6 +340,26 @@ def test_an_outer_gateway_that_is_gone_is_an_error(model: ModelServer, here: Her
         "  mend: unset FANOUT_GATEWAY, or start the gateway around this command anew\n"
         "  see: docs/messages.md#gateway-gone\n"
     )
+
+
+def test_the_lines_of_a_problem_are_parted() -> None:
+    """On one line the parts of a message stay apart: what happened, and how to mend it."""
+    lines = "POST /v1/x came without the key of a task: it was refused with 401\n  mend: take the key\n  see: this."
+    said = report_of.text([], [Problem("gateway-unattributed", lines, "invalid")], Caps())
+
+    assert said == (
+        "invalid: POST /v1/x came without the key of a task: it was refused with 401; mend: take the key; see: this."
+        " [gateway-unattributed]"
+    )
+
+
+def test_the_help_of_serve_names_it_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usage line is what one types."""
+    monkeypatch.setattr(sys, "argv", ["/any/where/fanout-gateway", "serve", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+
+    assert capsys.readouterr().out.startswith("Usage: fanout-gateway serve [OPTIONS]\n")
 
 
 def test_with_proxy_the_tools_are_seen(model: ModelServer, here: Here) -> None:

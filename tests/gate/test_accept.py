@@ -493,3 +493,22 @@ def test_growth_over_several_approvals_is_a_line_for_the_reviewer(world: World) 
     plan = plan_accept(world.measured(make_run(GROWN)), world.repo, world.settings, **words(world))
 
     assert Change("drift", "fanout.p95", "all", 15, 25) in plan.classes[0].changes
+
+
+def test_how_the_trials_ended_is_shown_to_the_reviewer(world: World) -> None:
+    """Capped and failed trials may be accepted, never without a word: they stand in the plan and in the approval."""
+    run = with_trials(make_run({**GROWN}), "t01", status="capped", passed=False, capped="fanout")
+    run = with_trials(run, "t02", status="timeout", passed=False, capped="wall_seconds")
+    run = with_trials(run, "t03", status="failed", passed=False, error="no")
+    run = with_trials(run, "t04", passed=False)
+
+    (planned,) = plan_accept(world.measured(run), world.repo, world.settings, **words(world)).classes
+
+    assert planned.endings == {"trials": 20, "passed": 16, "capped": 2, "failed": 1}
+    assert planned.approval is not None
+    assert [
+        (change.name, change.old, change.new) for change in planned.approval.changes if "p95" not in change.name
+    ] == [("pass.share", "20/20", "16/20"), ("capped.trials", 0, 2), ("failed.trials", 0, 1)]
+    (clean,) = plan_accept(world.measured(make_run(GROWN)), world.repo, world.settings, **words(world)).classes
+    assert clean.endings == {"trials": 20, "passed": 20, "capped": 0, "failed": 0}
+    assert {change.name for change in clean.changes} == {"fanout.p95", "tokens.p95"}

@@ -6,12 +6,14 @@ import os
 from dataclasses import replace
 from datetime import UTC, date
 from pathlib import Path
+from typing import Any
 
 import pytest
-from gate_world import NOW, TODAY, TWENTY, World, git, make_run, slugs, started, trial, with_trials
+from gate_world import NOW, TODAY, TWENTY, World, git, make_run, slugs, started, trial, with_trials, without
 
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.gate import committed_budget, evaluate, read_anchors, read_sites
+from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.records import Base, Change, Head, Problem, Verdict
 from pytest_fanout.store.git import Repository
 
@@ -615,3 +617,53 @@ def test_a_problem_of_a_class_that_is_not_judged_still_counts(world: World) -> N
     run = make_run(problems=(Problem("hook-failed", "x", "invalid", "ghost"),))
 
     assert world.judge(run).verdict == "invalid"
+
+
+@pytest.mark.parametrize("mode", ["replay", "record", "live"])
+def test_the_next_step_keeps_the_mode_of_the_run(world: World, mode: str) -> None:
+    """What has to be mended first is named, and the run is then begun again as it was begun."""
+    words = "pytest --fanout-budget" + ("" if mode == "replay" else f" --fanout-mode={mode}")
+    keyless = with_trials(make_run(mode=mode), "t07", problems=(Problem("missing-key", "no key", "invalid"),))
+    uncollected = replace(make_run({}, mode=mode), problems=(Problem("collection-failed", "it broke", "incomplete"),))
+    missing = without(make_run(mode=mode), "t07")
+
+    assert world.judge(keyless).next == (f"mend what is named above, then: {words}",)
+    assert world.judge(uncollected).next == (f"mend what [collection-failed] says, then: {words}",)
+    assert world.judge(missing).next == (f"{words}, whole: without -k, -m, -x or skips",)
+
+
+def test_several_new_classes_are_accepted_by_one_command(tmp_path: Path) -> None:
+    """One plain accept takes them all; beside a class that stands in the way each is named."""
+    world = World.make(tmp_path / "project")
+    world.commit()
+    runs = [make_run(agent=agent) for agent in ("support", "triage", "sales")]
+    run = replace(
+        runs[0],
+        agents=tuple(made.agents[0] for made in runs),
+        tasks=tuple(task for made in runs for task in made.tasks),
+        definitions={agent: ids for made in runs for agent, ids in made.definitions.items()},
+    )
+    broken = replace(run, problems=(Problem("budget-of-no-class", "a class is broken", "invalid", "sales"),))
+
+    assert world.judge(run).next == (
+        'fanout-baseline accept --reason "…"',
+        "git add baselines fixtures/recordings && git commit, once accepted",
+    )
+    assert world.judge(broken).next == (
+        "mend what is named above, then: pytest --fanout-budget",
+        'fanout-baseline accept --agent support --reason "…"',
+        'fanout-baseline accept --agent triage --reason "…"',
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [({"samples": {"fanout": 0}}, "invalid"), ({"status": "stale"}, "stale"), ({"status": "crashed"}, "incomplete")],
+)
+def test_a_class_that_was_not_measured_has_no_projection(world: World, changes: dict[str, Any], verdict: str) -> None:
+    """Zero calls would be zero GPUs, and a part of the tasks is not the class: nothing is projected."""
+    run = with_trials(make_run(), ("t01", "t07"), **changes)
+    found = with_costs(world.judge(run), run, world.repo, world.settings)
+
+    assert (found.verdict, found.projections) == (verdict, ())
+    assert len(with_costs(world.judge(make_run()), make_run(), world.repo, world.settings).projections) == 1

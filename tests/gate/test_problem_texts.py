@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import test_verdicts as scenes
-from gate_world import NOW, TODAY, World, make_run, started, with_trials
+from gate_world import NOW, TODAY, World, make_run, started, with_trials, without
 
 from pytest_fanout.errors import IntegrityError
 from pytest_fanout.gate import evaluate
 from pytest_fanout.gate.tree import read_file
-from pytest_fanout.records import Run
+from pytest_fanout.records import Problem, Run, StaleNote
 
 ACCEPT = 'fanout-baseline accept --agent support --reason "…"'
 
@@ -21,6 +22,96 @@ ACCEPT = 'fanout-baseline accept --agent support --reason "…"'
 def invalid_trial(world: World) -> Run:
     """A trial that says no more than that it is invalid."""
     return with_trials(make_run(), "t07", status="invalid")
+
+
+def silent(problem: Problem | None = None, **changes: Any) -> Callable[[World], Run]:
+    """Two tasks without a call, and what is known of why."""
+
+    def scene(world: World) -> Run:
+        problems = (problem,) if problem else ()
+        return with_trials(make_run(), ("t07", "t09"), samples={"fanout": 0}, problems=problems, **changes)
+
+    return scene
+
+
+def told(slug: str) -> Callable[[World], Run]:
+    """A task is missing, and the session has told of something that explains it."""
+
+    def scene(world: World) -> Run:
+        return replace(without(make_run(), "t07"), problems=(Problem(slug, "it broke", "incomplete"),))
+
+    return scene
+
+
+def nothing_and_told(world: World) -> Run:
+    return replace(make_run({}), problems=(Problem("bad-mark", "it broke", "incomplete"),))
+
+
+def never_recorded(world: World) -> Run:
+    return with_trials(make_run(), ("t07", "t09"), status="stale", recording=None, stale=NEVER)
+
+
+def recorded_once(world: World) -> Run:
+    return with_trials(never_recorded(world), "t09", recording="sha256:" + "a" * 64, stale=replace(NEVER, recorded=3))
+
+
+NEVER = StaleNote(1, "model", ("no recording of this trial",), 0, 1)
+#: Further texts: the scene, its slug, the text.
+KNOWN_CAUSES: list[tuple[str, Callable[[World], Run], str, str]] = [
+    (
+        "failed",
+        silent(status="failed", passed=False, error="KeyError: 'sku'"),
+        "no-calls",
+        "support: no model call was counted in t07, t09, which failed first: KeyError: 'sku'; mend: mend that, and run "
+        "again",
+    ),
+    (
+        "unclassified",
+        silent(Problem("unclassified-request", "POST http://h/x: sent to a model host\n  mend: …")),
+        "no-calls",
+        "support: no model call was counted in t07, t09: POST http://h/x: sent to a model host; mend: add a codec by "
+        "the hook pytest_fanout_codecs",
+    ),
+    (
+        "other",
+        silent(Problem("only-other-requests", "others did: POST http://h/ask", "notice")),
+        "no-calls",
+        "support: no model call was counted in t07, t09: others did: POST http://h/ask; mend: if one of them asks a "
+        'model, add a codec by the hook pytest_fanout_codecs; if none does, put "no_calls": true on the line of the '
+        "task",
+    ),
+    (
+        "collection",
+        told("collection-failed"),
+        "tasks-missing",
+        "support: no completed run of t07; mend: mend what [collection-failed] says, and run again",
+    ),
+    (
+        "set-up",
+        told("setup-failed"),
+        "tasks-missing",
+        "support: no completed run of t07; mend: mend what [setup-failed] says, and run again",
+    ),
+    (
+        "nothing",
+        nothing_and_told,
+        "nothing-measured",
+        "no task ran (0/0); mend: mend what [bad-mark] says, and run again",
+    ),
+    (
+        "never",
+        never_recorded,
+        "stale",
+        "support: there are no recordings of t07, t09 yet; mend: pytest --fanout-budget --fanout-mode=record",
+    ),
+    (
+        "one",
+        recorded_once,
+        "stale",
+        "support: the requests of t07, t09 differ from the recordings (of 1 there is none yet); "
+        "mend: pytest --fanout-budget --fanout-mode=record",
+    ),
+]
 
 
 TEXTS: list[tuple[Callable[[World], Run], str, str]] = [
@@ -137,12 +228,12 @@ TEXTS: list[tuple[Callable[[World], Run], str, str]] = [
     (
         scenes.unattributed,
         "unattributed-calls",
-        "1 model calls belong to no task; mend: make them inside a task, or in aside()",
+        "1 model call belongs to no task; mend: make it inside a task, or in aside()",
     ),
     (
         scenes.unclassified,
         "unclassified-calls",
-        "1 requests went to a model endpoint that no codec reads; mend: add one with the hook pytest_fanout_codecs",
+        "1 request went to a model endpoint that no codec reads; mend: add one with the hook pytest_fanout_codecs",
     ),
     (scenes.stopped_early, "stopped-early", "the session ended early: -x; mend: run it whole"),
     (
@@ -179,6 +270,20 @@ def test_problems_say_class_reason_and_mend(
         text = text.replace("{from12}", approvals[0].stem.rsplit("-", 1)[-1])
 
     assert f"{slug}: {text}" in found_texts(world, run)
+
+
+@pytest.mark.parametrize(
+    ("scene", "slug", "text"), [case[1:] for case in KNOWN_CAUSES], ids=[case[0] for case in KNOWN_CAUSES]
+)
+def test_what_is_known_of_the_cause_is_said(
+    tmp_path: Path, scene: Callable[[World], Run], slug: str, text: str
+) -> None:
+    """Advice is for the cause: what failed, which URLs were asked, what the session has told, nothing recorded yet."""
+    world = started(tmp_path / "project")
+    found = found_texts(world, scene(world))
+
+    assert f"{slug}: {text}" in found
+    assert not [said for said in found if "without -k" in said or "configure an agent" in said]
 
 
 def test_a_class_without_an_anchor_says_how_to_get_one(tmp_path: Path) -> None:

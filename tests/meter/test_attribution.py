@@ -22,9 +22,9 @@ OLD_POOL = ThreadPoolExecutor(2)
 list(OLD_POOL.map(lambda _: threading.Event().wait(0.05), range(2)))  # its threads live before any task
 
 
-def ask(url: str, text: str = "hi") -> None:
+def ask(url: str, text: str = "hi") -> httpx2.Response:
     with httpx2.Client(verify=False) as client:
-        client.post(url + "/v1/chat/completions", json=chat(text))
+        return client.post(url + "/v1/chat/completions", json=chat(text))
 
 
 async def ask_async(url: str, text: str = "hi") -> None:
@@ -237,21 +237,34 @@ def test_judges_are_counted_apart(model: ModelServer) -> None:
     assert len(model.generated) == 7
 
 
-@pytest.mark.parametrize("mode", ["live", "replay"])
-def test_calls_of_fixtures(mode: str, model: ModelServer) -> None:
-    """A13: what a fixture calls is set-up and no task's; in replay it is refused and noted."""
+@pytest.mark.parametrize(
+    ("mode", "what"),
+    [
+        ("live", None),
+        ("record", "it went out and is no task's, it is not recorded, and replay will refuse it with 400"),
+        ("rerecord", "it went out and is no task's, it is not recorded, and replay will refuse it with 400"),
+        ("replay", "set-up is not recorded, so replay refused it with 400"),
+    ],
+)
+def test_calls_of_fixtures(mode: str, what: str | None, model: ModelServer) -> None:
+    """A13: what a fixture calls is set-up and no task's; recording tells it already, for replay will refuse it."""
     with metering(mode) as meter:
         with meter.setup():
-            ask(model.base_url, "warm up")
+            answer = ask(model.base_url, "warm up")
         result = run_task(meter, lambda: None, source=Tape(()))
         facts = meter.finish()
 
     assert (facts.setup, facts.unattributed, result.fanout) == (1, 0, 0)
-    assert len(model.generated) == (1 if mode == "live" else 0)
-    text = f"a fixture called POST 127.0.0.1:{model.port}; set-up is not recorded, so replay refused it"
-    assert [(p.slug, p.text, p.verdict) for p in facts.problems] == (
-        [("setup-call", text, "notice")] if mode == "replay" else []
+    assert len(model.generated) == (0 if mode == "replay" else 1)
+    text = (
+        f"a fixture called POST 127.0.0.1:{model.port}: {what}; mend: make the call in the task itself, inside of "
+        'pytest_fanout.aside("set-up") where it is not the agent\'s, or keep what it answers in a file'
     )
+    assert [(p.slug, p.text, p.verdict) for p in facts.problems] == ([("setup-call", text, "notice")] if what else [])
+    if mode == "replay":
+        assert answer.json()["error"]["message"] == (
+            "pytest-fanout: a fixture's call is not recorded: replay has no answer; see docs/messages.md#setup-call"
+        )
 
 
 def test_client_of_a_long_lived_loop(model: ModelServer) -> None:

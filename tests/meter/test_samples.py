@@ -300,3 +300,19 @@ def test_order_of_exchanges_does_not_matter() -> None:
     exchanges = [sent(n, n * 10, n * 10 + 15, answer_body(n, 2), asks=n % 2) for n in range(6)]
 
     assert measured(*exchanges) == measured(*reversed(exchanges))
+
+
+def test_a_trial_with_other_requests_only_names_their_urls() -> None:
+    """Without queries, the first three by name; nothing is said beside a counted call."""
+    paths = ("/ask?key=1", "/b", "/b", "/c", "/d")
+    others = [sent(n, 0, 1, {}, url=f"http://h{path}", role="tool") for n, path in enumerate(paths)]
+
+    assert [(p.slug, p.text, p.verdict) for p in measure_trial(others, 10).problems] == [
+        (
+            "only-other-requests",
+            "no request went to a model that is known; others did: POST http://h/ask, POST http://h/b, "
+            "POST http://h/c and 1 more",
+            "notice",
+        )
+    ]
+    assert measure_trial([*others, sent(9, 0, 1, answer_body(1, 1))], 10).problems == ()

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from model_server import ModelServer
 from project import Project
 
+WIRE = Path(__file__).resolve().parents[2] / "docs" / "wire.md"
+EXAMPLE = re.findall(r"^```python\n(.*?)^```$", WIRE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
+
 
 def test_codecs_read_an_api_of_your_own(project: Project, model: ModelServer) -> None:
-    """pytest_fanout_codecs: an outsider's codec makes its API a model endpoint, with its own usage."""
+    """The very example of docs/wire.md makes an API of one's own a model endpoint, with its own usage."""
     project.edit("shop.py", "/chat/completions", "/../tool/oracle")
-    project.write(
-        "conftest.py",
-        "from urllib.parse import urlsplit\n"
-        "from pytest_fanout.records import Attempt, Endpoint\n"
-        "class Oracle:\n"
-        "    def classify(self, method, url):\n"
-        "        if urlsplit(url).path.endswith('/tool/oracle'):\n"
-        "            return Endpoint('oracle', 'generate')\n"
-        "    def read_call(self, method, url, request_body, status, response_headers, response_body):\n"
-        "        return Attempt('oracle', http_status=status, input_tokens=7, output_tokens=2, usage_source='final')\n"
-        "def pytest_fanout_codecs():\n"
-        "    return [Oracle()]\n",
-    )
-    model.restart(lambda _: {"json": {"choices": [{"message": {"content": "yes"}}]}})
+    project.write("conftest.py", EXAMPLE)
+    used = {"prompt": 7, "written": 2}
+    model.restart(lambda _: {"json": {"choices": [{"message": {"content": "yes"}}], "used": used}})
     result = project.pytest("--fanout-mode=record", "--fanout-trials=1")
 
     samples = {t["task"]: t["samples"] for t in result.agent["tasks"]}
     assert samples["task-2"]["fanout"] == 3, result.text
     assert samples["task-2"]["input_tokens"] == 21
     assert samples["task-2"]["output_tokens"] == 6
+    assert result.agent["tasks"][0]["models_requested"] == ["m-x"]
+
+
+def test_a_wrong_codec_is_a_usage_error(project: Project) -> None:
+    """What is no list of codecs ends the run before it begins, in words and not in a traceback of pytest's."""
+    project.write("conftest.py", "def pytest_fanout_codecs():\n    return 5\n")
+    result = project.pytest()
+
+    assert result.exit == 4
+    assert (
+        "ERROR: conftest.py:1: pytest_fanout_codecs returned a value of type int\n  mend: return a list of codecs\n"
+        in result.err
+    )
+    assert "INTERNALERROR" not in result.text
 
 
 def test_redact_runs_before_anything_is_stored(project: Project, model: ModelServer) -> None:

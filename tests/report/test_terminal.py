@@ -10,9 +10,19 @@ from typing import Any
 import pytest
 from report_cases import BASE, CALM, HEAD, cases, golden, load, metric, projection, result, run, trial
 
-from pytest_fanout.records import CallSite, Problem, SiteDelta, StaleNote, TaskDelta, TaskRun, Verdict
+from pytest_fanout.records import (
+    CallSite,
+    Problem,
+    SessionFacts,
+    SiteDelta,
+    StaleNote,
+    TaskDelta,
+    TaskRun,
+    Verdict,
+)
 from pytest_fanout.report import terminal
 from pytest_fanout.report.printable import width
+from pytest_fanout.report.summary import first_line, headline
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = (
@@ -351,3 +361,31 @@ def test_one_change_that_stands_in_many_texts_is_said_once() -> None:
     assert "stale     2 tasks of research, calls 1 to 3: t1, t3\n" in shown
     assert "boats" in shown
     assert "trains" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "the server x did not answer; its last lines on stderr:\nTraceback\n  mend: run it",
+            "the server x did not answer",
+        ),
+        ("it failed:\nTraceback", "it failed"),
+        ("one; two\n  mend: three", "one; two"),
+    ],
+)
+def test_the_headline_does_not_announce_lines_that_it_leaves_out(text: str, line: str) -> None:
+    """What the first line of a problem says of the lines below it is left out with them."""
+    assert first_line(text) == line
+
+
+def test_the_number_of_a_partial_run_is_of_all_classes() -> None:
+    """Tasks of anchors count beside those of eval sets; of a class that nobody listed, no number is claimed."""
+    facts = SessionFacts(expected=1, partial=True)
+    one = run(trial("marked", "a"), session=facts, definitions={"listed": {"x": "1", "y": "2"}})
+    alone = run(trial("marked", "a"), session=facts, definitions={})
+    judged = Verdict("pass", (result("marked", "pass", tasks_expected=6, tasks_ran=1),), (), BASE, HEAD)
+    new = Verdict("pass", (result("marked", "pass", tasks_expected=1, tasks_ran=1),), (), BASE, HEAD)
+
+    assert headline(one, judged).startswith("within budget (pass, partial 1/8): ")
+    assert headline(alone, new).startswith("within budget (pass, partial): ")

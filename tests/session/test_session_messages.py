@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import pickle
 import subprocess
 import sys
 import textwrap
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from gate_world import started
 from model_server import ModelServer
 from project import Project
 
 import pytest_fanout
 from pytest_fanout.config import find_settings
-from pytest_fanout.errors import UsageError
+from pytest_fanout.errors import TaskStopped, UsageError
 from pytest_fanout.meter import Meter
-from pytest_fanout.records import Budget, Caps, JudgeRules, MeasureRules, Problem, Run, TaskRun
+from pytest_fanout.records import (
+    Base,
+    Budget,
+    Caps,
+    ClassResult,
+    Head,
+    JudgeRules,
+    MeasureRules,
+    Problem,
+    Run,
+    TaskRun,
+    Verdict,
+)
 from pytest_fanout.session import api
+from pytest_fanout.session.failures import first_error
 from pytest_fanout.session.finish import Finish, Told
-from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed
+from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed, read_out
 from pytest_fanout.session.proof import Proof
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import TrialRunner
@@ -44,13 +61,16 @@ NOTHING_RAN = Problem(
 # --- the end of a run --------------------------------------------------------------------------------------------
 
 
-def run_of(told: Told, folder: Path) -> Run:
-    finish = Finish(
+def finish_of(told: Told, folder: Path) -> Finish:
+    return Finish(
         told=told, settings=find_settings(folder), evalsets={}, budget=BUDGET, store=RecordingStore(folder),
         mode="replay", run_id="run", begun_at=0, shard=None, expected=0, narrowed=False,
         base_option=None, pytest_exit=0,
     )  # fmt: skip
-    run, verdict = finish.judge(())
+
+
+def run_of(told: Told, folder: Path) -> Run:
+    run, verdict = finish_of(told, folder).judge()
     assert verdict.outcome == "not_measured"
     return run
 
@@ -181,6 +201,30 @@ def test_unknown_agent(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_not_committed_is_the_next_step_in_its_turn(tmp_path: Path) -> None:
+    """Anchors first, for the verdict waits for them; a budget.toml of one's own after what the verdict asks for."""
+    world = started(tmp_path / "project")
+    finish = finish_of(Told(), world.folder)
+    kept = ["baselines", "fixtures/recordings"]
+    stale = Verdict(
+        "stale", (ClassResult("support", "stale", "none", (), (), 1, 0, 0),), (), Base(None, "x"), Head(None)
+    )
+
+    def steps(*, next_: tuple[str, ...]) -> tuple[str, ...]:
+        return finish._with_what_is_loose(replace(stale, next=next_), world.repo, world.repo.uncommitted(kept)).next
+
+    assert steps(next_=("record",)) == ("record",)
+    world.write("baselines/budget.toml", "schema = 1\n# mine\n")
+    assert steps(next_=("record",)) == (
+        "record", "git add baselines/budget.toml && git commit: only what is committed holds",
+    )  # fmt: skip
+    assert steps(next_=("accept", "git add baselines x, once accepted")) == (
+        "accept", "git add baselines x, once accepted",
+    )  # fmt: skip
+    world.write("baselines/support.json", "{}")
+    assert steps(next_=("record",)) == ("git add baselines && git commit", "record")
+
+
 # --- meters ------------------------------------------------------------------------------------------------------
 
 
@@ -196,6 +240,56 @@ def test_already_measuring() -> None:
         f"  mend: use the fanout_meter fixture inside a measured test{SEE}already-measuring"
     )
     assert outer.problems == ()
+
+
+def test_a_wrong_number_of_measure_is_not_silent(model: ModelServer) -> None:
+    """What makes the numbers of a block untrustworthy is a warning at its with statement, and stands in `problems`."""
+    model.restart([{"json": {}}])
+    with pytest.warns(pytest_fanout.MeasurementWarning) as caught:
+        with pytest_fanout.measure(agent="support", task="refund") as meter:
+            httpx.post(f"{model.base_url}/v1/chat/completions", json={"model": "m", "messages": []})
+
+    url = f"{model.base_url}/v1/chat/completions"
+    assert [str(warning.message) for warning in caught] == [
+        f"the numbers of 'refund' cannot be trusted: POST {url}: answered 200 with no content and no usage, "
+        "so nothing was measured [empty-answer]"
+    ]
+    assert caught[0].filename == __file__
+    assert [problem.slug for problem in meter.problems] == ["empty-answer"]
+
+
+def test_measure_stops_at_its_caps(model: ModelServer) -> None:
+    """TaskStopped, which is no Exception, ends what goes beyond; the counts stand."""
+    meters = []
+
+    def script() -> None:
+        with pytest_fanout.measure(agent="support", task="refund", caps=Caps(fanout=1)) as meter:
+            meters.append(meter)
+            for _ in range(2):
+                httpx.post(f"{model.base_url}/v1/chat/completions", json={"model": "m", "messages": []})
+
+    with pytest.raises(TaskStopped, match="its cap fanout = 1"):
+        script()
+
+    assert (meters[0].fanout, len(model.generated)) == (1, 1)
+
+
+def test_a_cap_that_the_script_swallows_is_a_warning(model: ModelServer) -> None:
+    """Whoever catches TaskStopped inside of the block has the number of a stopped task."""
+
+    def script() -> None:
+        caps = Caps(attempts=1)
+        with pytest_fanout.measure(agent="support", task="refund", caps=caps), contextlib.suppress(TaskStopped):
+            for _ in range(2):
+                httpx.post(f"{model.base_url}/v1/chat/completions", json={"model": "m", "messages": []})
+
+    with pytest.warns(pytest_fanout.MeasurementWarning) as caught:
+        script()
+
+    assert [str(warning.message) for warning in caught] == [
+        "the numbers of 'refund' cannot be trusted: pytest-fanout: 'refund' of support reached its cap attempts = 1: "
+        "it was stopped and every further call of it is refused"
+    ]
 
 
 def test_meter_without_task() -> None:
@@ -304,6 +398,46 @@ def test_what_a_check_returns(said: Any, passes: bool) -> None:
             item.runtest()
 
 
+def pieces() -> Iterator[str]:
+    yield from ("re", "fund")
+
+
+async def async_pieces() -> AsyncIterator[str]:
+    await asyncio.sleep(0)
+    for piece in pieces():
+        yield piece
+
+
+async def returns(made: Callable[[], Any]) -> Any:
+    return made()
+
+
+async def counts() -> AsyncIterator[int]:
+    yield 1
+    yield 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "answer"),
+    [
+        (pieces, "refund"),
+        (async_pieces, "refund"),
+        (lambda: returns(pieces), "refund"),
+        (lambda: returns(async_pieces), "refund"),
+        (lambda: iter([{"text": "re"}, "fund"]), [{"text": "re"}, "fund"]),
+        (counts, [1, 2]),
+        (lambda: iter(()), ""),
+        (lambda: ["re", "fund"], ["re", "fund"]),
+        (lambda: {"re": 1}, {"re": 1}),
+        (lambda: returns(lambda: "refund"), "refund"),
+        (lambda: None, None),
+    ],
+)
+def test_a_streamed_answer_is_read_to_its_end(returned: Callable[[], Any], answer: Any) -> None:
+    """Of generators and other iterators, sync and async, the pieces are the answer: a text where all are texts."""
+    assert read_out(returned()) == answer
+
+
 # --- trials ------------------------------------------------------------------------------------------------------
 
 
@@ -400,3 +534,61 @@ def test_a_skip_before_any_call_is_a_skip(record: Any) -> None:
     """A trial that skips before it did anything has no number, and its item is skipped."""
     with pytest.raises(pytest.skip.Exception, match="no GPU here"):
         record(lambda: pytest.skip("no GPU here"))
+
+
+def report_of(longrepr: Any, when: str = "setup") -> Any:
+    return SimpleNamespace(longrepr=longrepr, when=when)
+
+
+@pytest.mark.parametrize(
+    ("longrepr", "said"),
+    [
+        (SimpleNamespace(reprcrash=SimpleNamespace(message="ValueError: no\nmore")), "ValueError: no"),
+        (
+            "ImportError while importing test module 'x.py'.\nTraceback:\nx.py:1: in <module>\n"
+            "E   ModuleNotFoundError: No module named 'shop'",
+            "ModuleNotFoundError: No module named 'shop'",
+        ),
+        (
+            "pyproject.toml: 'nope' is no program\n  mend: install it\n  see: docs/messages.md#command-not-found",
+            "pyproject.toml: 'nope' is no program; mend: install it",
+        ),
+        (None, "no reason was given"),
+    ],
+    ids=["raised", "import", "ours", "none"],
+)
+def test_the_first_error_of_a_report(longrepr: Any, said: str) -> None:
+    """The error itself, whatever pytest builds around it, and a mend of ours."""
+    assert first_error(report_of(longrepr)) == said
+
+
+def test_a_failed_collection_names_its_errors(tmp_path: Path) -> None:
+    """Each once, the first three; and nothing is said of agents that were not configured."""
+    told = Told(collection_failed=True, collection_errors=["a: x", "a: x", "b: y", "c: z", "d: w"])
+
+    assert [problem.text for problem in run_of(told, tmp_path).problems] == [
+        "the collection failed, so tasks are missing: a: x; b: y; c: z and 1 more; mend: these, then run again"
+    ]
+
+
+def test_a_failed_set_up_is_told_apart_from_what_was_lost(tmp_path: Path) -> None:
+    """Its error is the reason why there is no number; other trials without one are lost."""
+    told = measured_as("a")
+    told.selected |= {"b", "c"}
+    told.setup_failed["b"] = "OSError: no database"
+
+    assert [(problem.slug, problem.text) for problem in run_of(told, tmp_path).problems] == [
+        (
+            "setup-failed",
+            "the set-up of 1 trial failed, so that there is no number: b: OSError: no database; "
+            "mend: the fixtures that fail above, then run again",
+        ),
+        ("tasks-lost", "1 trial began or waited and gave no number: c; mend: find out what ended them, and run again"),
+    ]
+
+
+def test_what_ended_the_collection_is_all_that_is_said(tmp_path: Path) -> None:
+    """After a usage error nothing ran, and that is no reason to advise on settings."""
+    bad = Problem("bad-mark", "a fanout mark needs agent=", "incomplete")
+
+    assert run_of(Told(problems=[bad], refused=True, selected={"a"}), tmp_path).problems == (bad,)

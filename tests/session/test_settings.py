@@ -42,6 +42,15 @@ def test_settings_nested_too_deeply(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("tool = 1", "FILE: [tool]: must be a table\n  mend: begin it with [tool.fanout]"),
+        (
+            "[fanout.agents.support]\nx = 1",
+            "FILE: [fanout] is read by nobody\n  mend: call it [tool.fanout], as in [tool.fanout.agents.support]",
+        ),
+        (
+            "[tool.pytest-fanout]\nx = 1",
+            "FILE: [tool.pytest-fanout] is read by nobody\n"
+            "  mend: call it [tool.fanout], as in [tool.fanout.agents.support]",
+        ),
         ("[tool]\nfanout = []", "FILE: [tool.fanout]: must be a table\n  mend: begin it with [tool.fanout]"),
         (
             "[tool.fanout]\nagents = 3",
