@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -134,3 +135,11 @@ def host_port(url: str) -> str:
     """``host:port`` of a URL."""
     host, port = peer_of(url)
     return f"{host}:{port}"
+
+
+def matches_host(host: str, port: int, patterns: Iterable[str]) -> bool:
+    """Whether one of ``patterns`` (``host``, ``host:port``, ``*`` for any characters) names this peer."""
+    return any(
+        fnmatch.fnmatchcase(f"{host}:{port}" if ":" in pattern else host, pattern.strip().lower())
+        for pattern in patterns
+    )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import mmap
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -17,7 +16,7 @@ from pytest_fanout.meter.keys import SealedKeys, is_loopback
 from pytest_fanout.meter.ledger import AGENT, ANY, SETUP, TOOL, Ledger, Outer, Place, Sent, outer_request
 from pytest_fanout.meter.outflow import SPEND_LIMIT, UNPACED, Outflow, request_tokens
 from pytest_fanout.meter.outflow import waits as waits_of
-from pytest_fanout.meter.reader import COUNTED, Reader, path_of, peer_of
+from pytest_fanout.meter.reader import COUNTED, Reader, matches_host, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem, Replayed
 from pytest_fanout.wire import hosts
@@ -495,11 +494,3 @@ class Seam:
             self._targets.clear()
         self._targets[method, url] = target
         return target
-
-
-def matches_host(host: str, port: int, patterns: Iterable[str]) -> bool:
-    """Whether one of ``patterns`` (``host``, ``host:port``, ``*`` for any characters) names this peer."""
-    return any(
-        fnmatch.fnmatchcase(f"{host}:{port}" if ":" in pattern else host, pattern.strip().lower())
-        for pattern in patterns
-    )

@@ -19,9 +19,8 @@ from pytest_fanout.meter.gateway.upstream import ConnectFailed, Upstream
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.ledger import AGENT, Place
 from pytest_fanout.meter.outflow import let_wait
-from pytest_fanout.meter.reader import peer_of
+from pytest_fanout.meter.reader import matches_host, peer_of
 from pytest_fanout.meter.replies import Playback, playback_of
-from pytest_fanout.meter.seam import matches_host
 from pytest_fanout.wire import hosts
 
 if TYPE_CHECKING:
