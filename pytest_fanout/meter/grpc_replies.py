@@ -63,10 +63,6 @@ class _Script:
         """Whether the agent cancelled this call while it waited, and should have the time to do so again."""
         return self._status.code == GIVEN_UP or (self._status.code == "OK" and not self.playback.is_whole)
 
-    @property
-    def patience_s(self) -> float:
-        return self.playback.ended_ms / 1000 + 1
-
     def end(self) -> _Status:
         """The status, when all messages are read.
 
@@ -188,7 +184,7 @@ class _BlockingCore:
 
     def _end_later(self, handler: Callable[[_Event], object]) -> None:
         """A future that the agent cancelled, or that was under way when its task was stopped."""
-        last = time.monotonic() + self._script.patience_s
+        last = time.monotonic() + self._script.playback.patience_s
         while not self._cancelled and (self._script.playback.awaits_stop() or time.monotonic() < last):
             time.sleep(0.001)
         if not self._cancelled:
@@ -255,7 +251,7 @@ class _AsyncCore:
             await asyncio.sleep(0.001)
         if script.is_given_up:
             with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._done.wait(), script.patience_s)
+                await asyncio.wait_for(self._done.wait(), script.playback.patience_s)
         if not self.done():
             self.over(script.end())
         return None

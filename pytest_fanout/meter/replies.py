@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from pytest_fanout.meter.flight import CUT, Flight, RawHeaders
-from pytest_fanout.meter.task import FINISH_S, TaskScope
+from pytest_fanout.meter.task import FINISH_S
 from pytest_fanout.records import HttpAnswer
 
 _RETRIED = frozenset({408, 409, 429})
@@ -26,6 +26,7 @@ class Playback:
         self.error = answer.error
         self.ended_ms = answer.ended_ms
         self.is_whole = answer.outcome == "complete"
+        self.is_prefix = answer.outcome in _PREFIXES
         self._is_cut = answer.status is None and answer.error == CUT
         self._begun = time.monotonic()
         self._patience = self._begun + FINISH_S
@@ -59,33 +60,37 @@ class Playback:
         if answer.outcome == "error":
             flight.end("error", answer.error)
             return answer.error or "ReadError"
-        if answer.outcome in _PREFIXES:
+        if self.is_prefix:
+            if flight.scope is not None and flight.scope.capped is None and self._is_out_of_time():
+                flight.scope.stop("wall_seconds")
+                raise flight.scope.stopped()
             return self._prefix("reads on where the recorded run stopped reading")
         flight.end("complete")
         return None
 
     @property
     def patience_s(self) -> float:
-        """How long an agent that stopped reading here has to do so again."""
-        return self.ended_ms / 1000 + 1 if self._answer.outcome in _PREFIXES else 0.0
+        """How long an agent that gave up waiting here has to do so again."""
+        return 0.0 if self._is_out_of_time() else self.ended_ms / 1000 + 1
 
     def awaits_stop(self) -> bool:
         """Whether the client should wait: the recorded task was stopped during this call, and this one not yet."""
         scope = self._flight.scope
-        if not self._is_cut or scope is None or scope.capped is not None or self._is_out_of_time(scope):
+        if not self._is_cut or scope is None or scope.capped is not None or self._is_out_of_time():
             return False
         return time.monotonic() < self._patience
 
-    def _is_out_of_time(self, scope: TaskScope) -> bool:
+    def _is_out_of_time(self) -> bool:
         """Whether it was the wall clock that stopped the recorded task, and the cap is still the same."""
-        replayed, limit = self._flight.replayed, scope.caps.wall_seconds
+        replayed, scope = self._flight.replayed, self._flight.scope
+        limit = scope.caps.wall_seconds if scope is not None else None
         return replayed is not None and limit is not None and replayed.started_ms + self.ended_ms >= limit * 1000
 
     def _cut(self) -> str:
         while self.awaits_stop():
             time.sleep(0.001)
         scope = self._flight.scope
-        if scope is not None and scope.capped is None and self._is_out_of_time(scope):
+        if scope is not None and scope.capped is None and self._is_out_of_time():
             scope.stop("wall_seconds")
         if scope is None or scope.capped is None:
             return self._prefix("goes on where the recorded run was stopped by a cap")

@@ -98,4 +98,5 @@ class FarEnd:
             if answer.is_last:  # an agent that passes over the error event would wait for ever
                 protocol.send_close(_POLICY, "pytest-fanout: refused in replay")
             if answer.playback is not None and not answer.playback.is_whole:
-                self._broken, self._broken_at = answer.playback, time.monotonic() + answer.playback.patience_s
+                patience = answer.playback.patience_s if answer.playback.is_prefix else 0.0
+                self._broken, self._broken_at = answer.playback, time.monotonic() + patience

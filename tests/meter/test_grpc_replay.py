@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.struct_pb2 import Struct
 from metering import Result, metering, run_task
 from rpc_server import Heard, RpcServer, chunks, completion, pack
@@ -335,3 +337,21 @@ def test_secrets_in_answers() -> None:
     live, replayed = both(agent, lambda heard, context: iter([completion(password="hunter2 hunter2")]))
 
     assert (live.value, replayed.value) == ("hunter2 hunter2", "[redacted]")
+
+
+def test_a_message_type_that_nobody_can_look_up() -> None:
+    """The JSON of a message whose type stands in a pool of its own is kept to be read, and its bytes to come back."""
+    file = descriptor_pb2.FileDescriptorProto(name="own.proto", package="own", syntax="proto3")
+    file.message_type.add(name="Answer").field.add(name="id", number=1, type=9, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("own.Answer"))
+
+    def agent(target: str) -> Any:
+        with grpc.insecure_channel(target) as channel:
+            return channel.unary_unary(ONE, response_deserializer=kind.FromString)(b"\x0a\x01x").id
+
+    live, replayed = both(agent, lambda heard, context: iter([kind(id="r1").SerializeToString()]), raw=True)
+
+    assert live.value == replayed.value == "r1"
+    assert json.loads(live.trace.exchanges[0].answer.body) == {"id": "r1", "@base64": "CgJyMQ=="}

@@ -188,7 +188,7 @@ async def _replay(request: web.BaseRequest, inner: web.WebSocketResponse, channe
             channel.hears(line)  # before the agent can know
             await inner.send_str(line.decode().rstrip("\n"))
         if not playback.is_whole:
-            broken, patience = playback, playback.patience_s
+            broken, patience = playback, playback.patience_s if playback.is_prefix else 0.0
 
 
 async def _hear(
