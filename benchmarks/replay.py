@@ -135,7 +135,9 @@ def replay(meter: Meter, store: RecordingStore, client: Client, number: int) -> 
         assert client.ask(messages) == said
     trace = meter.close_task(scope)
     assert source.note() is None
-    assert measure_trial(trace.exchanges, recording.duration_ms).samples["fanout"] == CALLS
+    measured = measure_trial(trace.exchanges, recording.duration_ms)
+    scope.conclude(measured)
+    assert measured.samples["fanout"] == CALLS
 
 
 def floor(client: Client, number: int) -> None:

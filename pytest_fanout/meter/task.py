@@ -66,6 +66,13 @@ class _Failures:
     count: int = 0
 
 
+class _Over:
+    """The source of a task that has ended."""
+
+    def answer(self, request: HttpRequest, role: str) -> Replayed | None:
+        return None
+
+
 @dataclass(eq=False)
 class TaskScope:
     """The running task. ``fanout``, ``attempts``, ``tokens``, ``tool_calls`` and ``calls`` tell where it stands now,
@@ -108,6 +115,7 @@ class TaskScope:
         self._warned: set[str] = set()
         self._refused = False
         self._paused_from: int | None = None
+        self._final: Measured | None = None
         self.pending: dict[str, str] = {}  # id of a background run -> bucket, until a poll tells what it has cost
 
     # --- what a test may ask ------------------------------------------------------------------------------------
@@ -116,7 +124,16 @@ class TaskScope:
         """The samples as they would be if the task ended now."""
         from pytest_fanout.meter.samples import measure_trial
 
+        if self._final is not None:
+            return self._final
         return measure_trial(self.exchanges(), self.now_ms(), self.codecs, self.model_hosts)
+
+    def conclude(self, measured: Measured) -> None:
+        """Keep the numbers of the closed task, and nothing of what it sent and heard: that may be megabytes, which the
+        collector would find only many tasks later."""
+        self._final = measured
+        self.flights.clear()
+        self.source = None if self.source is None else _Over()
 
     @property
     def calls(self) -> tuple[ModelCall, ...]:

@@ -175,11 +175,15 @@ class TrialRunner:
             error = TrialFailed(f"called pytest.xfail: {error.msg}")
         duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
         if source is None:
-            return Played(trace, self._measure(trace.exchanges, duration), error, duration)
-        duration = replayed_duration(recording, trace.exchanges, source.leftover)
-        is_timed = recording is None or not recording.imported
-        measured = self._measure(trace.exchanges, duration if is_timed else None)
-        return Played(trace, measured, error, duration, source.note(), source.leftover, dict(source.ignored))
+            played = Played(trace, self._measure(trace.exchanges, duration), error, duration)
+        else:
+            duration = replayed_duration(recording, trace.exchanges, source.leftover)
+            is_timed = recording is None or not recording.imported
+            measured = self._measure(trace.exchanges, duration if is_timed else None)
+            ignored = dict(source.ignored)
+            played = Played(trace, measured, error, duration, source.note(), source.leftover, ignored)
+        scope.conclude(played.measured)
+        return played
 
     def _agent_ended(self, work: MeasuredTask, scope: TaskScope) -> None:
         """The entry point has returned: what follows (checks, graders) is no part of the task's time."""
