@@ -34,7 +34,9 @@ _UNIX = getattr(socket, "AF_UNIX", None)
 _QUIET = ("/dev/log", "/run/systemd/", "/var/run/syslog", "\0listener-")
 _CHILDREN = frozenset({"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"})
 _INTERPRETER = "cpython.PyInterpreterState_New"  # subinterpreters have sockets and modules of their own
-_HARMLESS = frozenset({"uname"})  # what `platform` runs to name the system, for the headers of the SDKs
+#: What the standard library runs by itself: `platform` to name the system for the headers of SDKs, `ctypes.util` to
+#: find a library (trio does so at import).
+_HARMLESS = frozenset({"uname", "ldconfig"})
 _GATEWAY = "FANOUT_GATEWAY"  # in the environment of children that the gateway counts
 _NAME_SERVICE = 53
 _WATCHED = frozenset({"websockets.sync.client"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes.util
 import multiprocessing
 import os
 import socket
@@ -178,10 +179,11 @@ def by_spawn() -> None:
 
 
 def test_naming_the_system_is_no_child_of_note() -> None:
-    """SDKs name the system in their headers, for which Python runs uname: no reader of a report needs to know."""
+    """For the headers of SDKs Python runs uname, to find a library ldconfig: no reader of a report needs to know."""
 
     def agent() -> None:
         subprocess.run(["uname", "-p"], check=True, stdout=subprocess.DEVNULL)
+        ctypes.util.find_library("c")
 
     with metering(measure=MeasureRules(strict_egress=True)) as meter:
         result = run_task(meter, agent)

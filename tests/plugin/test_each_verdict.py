@@ -51,7 +51,9 @@ def test_more_calls_than_recorded(gated: Project) -> None:
     result = gated.pytest()
 
     assert result.verdict == "stale"
-    assert "at least 5" in result.out  # task-3 recorded 4 calls
+    assert "fanout rose" in " ".join(result.out.split())
+    (changes,) = {tuple(t["stale"]["changes"]) for t in result.agent["tasks"] if t["task"] == "task-3"}
+    assert changes == ("at least 5 calls of POST /v1/chat/completions, 4 recorded: fanout rose",)
 
 
 def test_fewer_calls_than_recorded(gated: Project) -> None:

@@ -24,6 +24,7 @@ from pytest_fanout.session.flow.flow import Flow
 from pytest_fanout.session.flow.limits import Pace, SpendLimit, parse_spend_limit
 from pytest_fanout.session.flow.told import slowed_problem, stopped_problem
 from pytest_fanout.session.items import MeasuredTask
+from pytest_fanout.session.proof import Proof
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.wire.canonical import compile_volatile
@@ -397,6 +398,19 @@ def test_calls_slowed() -> None:
 # --- whole trials and runs ---------------------------------------------------------------------------------------
 
 
+class ProvedHere:
+    """Proves in this process: another one would be beside the point."""
+
+    def __init__(self, runner: TrialRunner, call: Callable[[], None]) -> None:
+        self.runner, self.call = runner, call
+
+    def begin(self) -> None:
+        return
+
+    def prove(self, work: MeasuredTask, folder: Path, wall_seconds: int | None) -> Proof:
+        return self.runner.proof_of(work, self.call, RecordingStore(folder).load(work.agent, work.task, work.trial))
+
+
 class Trials:
     """Trials of one task in record mode, each of so many calls, with a limit for all of them."""
 
@@ -427,6 +441,7 @@ class Trials:
                 body = {"model": "m", "messages": [{"role": "user", "content": f"{text} {number}"}]}
                 httpx.post(self.url, json=body).raise_for_status()
 
+        self.runner.prover = ProvedHere(self.runner, agent)  # type: ignore[assignment]
         try:
             return self.runner.run(MeasuredTask("support", "refund", trial, "definition"), agent)[0].status
         except pytest.skip.Exception as skipped:
