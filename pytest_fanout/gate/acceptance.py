@@ -17,9 +17,10 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, UsageError
 from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.classes import worst
+from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now
 from pytest_fanout.gate.judgement import evaluate
-from pytest_fanout.gate.loosening import drift, endings, endings_changes, gated_values, loosening
+from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
 from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
@@ -309,7 +310,7 @@ def _plan_class(
         added = set(anchor.tasks) - set(origin.tasks if origin else anchor.tasks)
         changes += [Change("task_added", task) for task in sorted(added)]
         changes += endings_changes(origin, anchor)
-        changes += drift(base.approvals, agent, anchor, limits, budget.judge_for(agent), author.today)
+        changes += drift_lines(base.approvals, agent, anchor, limits, budget.judge_for(agent), author.today)
     approval = None
     if changes:
         ceilings = {limit.name: ceiling(limit, values[limit.name]) for limit in limits if limit.name in values}

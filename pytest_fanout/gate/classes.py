@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from pytest_fanout.gate.completeness import Measured, measure
-from pytest_fanout.gate.loosening import drift, drift_words, gated_values, loosening
+from pytest_fanout.gate.drift import of_drift, of_taken_away
+from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
 from pytest_fanout.judge import TrialTable, compare, table_of_baseline
@@ -51,6 +52,7 @@ class Grounds:
     budget: Budget
     new_approvals: tuple[Approval, ...]
     spent_approvals: tuple[Approval, ...]
+    gone_approvals: tuple[Approval, ...]  # the base holds them and HEAD does not
     today: date
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
@@ -71,6 +73,7 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     permit, needs_permit = _permit(agent, base, head, measured, limits, grounds)
     covering = permit.approval if needs_permit else None
     problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
+    problems += _of_history(agent, base, head, limits, grounds, moved=base is not None and covering is not None)
     metrics = _metrics(base, head, measured, limits, covering)
     problems += _of_metrics(agent, metrics, limits, _nearest(base, head, measured), measured, covering)
     if covering is None and not any(problem.verdict == "invalid" for problem in problems):
@@ -187,6 +190,20 @@ def _of_anchors(
     if head is not None and (base is None or base.digest != head.digest) and run.mode == "replay":
         problems += _mismatch(agent, head, measured, run, accept)
     return problems
+
+
+def _of_history(
+    agent: str, base: Baseline | None, head: Baseline | None, limits: Sequence[Limit], grounds: Grounds, *, moved: bool
+) -> list[Problem]:
+    """What the approvals of the class add up to."""
+    if head is None:
+        return []
+    rules, gone = grounds.budget.judge_for(agent), grounds.gone_approvals
+    history = (*grounds.spent_approvals, *gone)
+    return [
+        *of_drift(history, grounds.new_approvals, agent, head, limits, rules, grounds.today, moved=moved),
+        *of_taken_away(gone, head, rules, grounds.today),
+    ]
 
 
 def _mismatch(agent: str, head: Baseline, measured: Measured, run: Run, accept: str) -> list[Problem]:
@@ -400,13 +417,6 @@ def _result(
     table = table_of_baseline(anchor) if anchor else None
     rules = grounds.budget.judge_for(agent)
     notices += notices_of(run, agent, measured, table, head or base, metrics, rules, grounds.now)
-    if head is not None:
-        approvals = (*grounds.new_approvals, *grounds.spent_approvals)
-        limits = grounds.budget.limits_for(agent)
-        notices += [
-            Problem("drift", f"{agent}: {drift_words(change, rules)}", "notice", agent)
-            for change in drift(approvals, agent, head, limits, rules, grounds.today)
-        ]
     return ClassResult(
         agent=agent,
         verdict=verdict,

@@ -68,7 +68,9 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     def between(agent: str) -> Sequence[Baseline]:
         return _anchors_between(repo, base_rev, str(head.rev), settings, agent)
 
-    grounds = Grounds(run, budget, new, spent, today, now, between)
+    kept = {approval.nonce for approval in head_tree.approvals}
+    gone = tuple(approval for approval in base_tree.approvals if approval.nonce not in kept)
+    grounds = Grounds(run, budget, new, spent, gone, today, now, between)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date
 from fractions import Fraction
 
 from pytest_fanout.gate.permits import Target
 from pytest_fanout.judge import TrialTable, table_of_baseline, value_of
-from pytest_fanout.judge.limits import percent
-from pytest_fanout.records import Approval, Baseline, Change, JudgeRules, Limit
-from pytest_fanout.store.approvals import day_of
+from pytest_fanout.records import Baseline, Change, Limit
 
 
 def loosening(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[Change, ...]:
@@ -105,33 +102,3 @@ def gated_values(tables: Sequence[TrialTable], limits: Sequence[Limit]) -> dict[
         if numbers:
             values[limit.name] = max(numbers)
     return values
-
-
-def drift(
-    approvals: Sequence[Approval], agent: str, anchor: Baseline, limits: Sequence[Limit], rules: JudgeRules, today: date
-) -> tuple[Change, ...]:
-    """Gated metrics that grew by more than the drift budget over all approvals within its window, old value to new."""
-    oldest: dict[str, int] = {}
-    for approval in sorted(approvals, key=lambda approval: approval.requested_on):
-        day = day_of(approval)
-        if approval.kind != "baseline" or approval.subject != agent or day is None:
-            continue
-        if not 0 <= (today - day).days <= rules.drift_days:
-            continue
-        for change in approval.changes:
-            if change.what == "metric" and change.scope != "common" and isinstance(change.old, int):
-                oldest.setdefault(change.name, change.old)
-    values = target_of(anchor, limits).values
-    return tuple(
-        Change("drift", name, "all", old, values[name])
-        for name, old in oldest.items()
-        if name in values and values[name] > old * (1 + rules.drift)
-    )
-
-
-def drift_words(change: Change, rules: JudgeRules) -> str:
-    """One line for the reviewer."""
-    return (
-        f"{change.name} grew {change.old} -> {change.new} over the approvals of {rules.drift_days} days, "
-        f"more than {percent(rules.drift)}"
-    )

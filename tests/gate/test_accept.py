@@ -480,21 +480,6 @@ def test_a_draw_that_was_repeated_is_said(world: World) -> None:
     assert [planned.draw for planned in plan.classes] == [3]
 
 
-def test_growth_over_several_approvals_is_a_line_for_the_reviewer(world: World) -> None:
-    """From 15 by an earlier approval to 25 now."""
-    from pytest_fanout.records import Change
-
-    git(world.root, "switch", "-q", "main")
-    changes = (Change("metric", "fanout.p95", "all", 15, 19),)
-    world.approve(None, {"fanout.p95": 20}, changes=changes, requested_on="2026-10-01")
-    world.commit()
-    git(world.root, "switch", "-q", "-C", "feature")
-
-    plan = plan_accept(world.measured(make_run(GROWN)), world.repo, world.settings, **words(world))
-
-    assert Change("drift", "fanout.p95", "all", 15, 25) in plan.classes[0].changes
-
-
 def test_how_the_trials_ended_is_shown_to_the_reviewer(world: World) -> None:
     """Capped and failed trials may be accepted, never without a word: they stand in the plan and in the approval."""
     run = with_trials(make_run({**GROWN}), "t01", status="capped", passed=False, capped="fanout")
