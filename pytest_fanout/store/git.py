@@ -26,6 +26,8 @@ _OPTIONS = (
     "-c",
     "core.fsmonitor=false",
     "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
     "safe.directory=*",
 )
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
@@ -271,6 +273,16 @@ class Repository:
         head, _, _ = self._run("cat-file", "commit", commit).partition(b"\n\n")
         lines = head.decode("utf-8", "replace").split("\n")
         return tuple(line[7:] for line in lines if line.startswith("parent "))
+
+    # --- worktrees -----------------------------------------------------------------------------------------------
+
+    def add_worktree(self, folder: Path, rev: str) -> None:
+        """Check a commit out into a new folder, without branch and hooks. Raises GitError."""
+        self._run("worktree", "add", "--quiet", "--detach", "--", str(folder), rev)
+
+    def remove_worktree(self, folder: Path) -> None:
+        """Forget it, whatever was written there. Raises GitError."""
+        self._run("worktree", "remove", "--force", "--", str(folder))
 
     def _run(self, *words: str) -> bytes:
         done = _git(self.root, *words)

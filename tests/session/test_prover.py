@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from pytest_fanout.session.outside.processes import Reaper
+from pytest_fanout.session.outside.pytest_process import arguments
 from pytest_fanout.session.proof import Proof, ProofNotRun, Prover
-from pytest_fanout.session.proof.prover import arguments, environment
+from pytest_fanout.session.proof.prover import environment
 
 WORK = SimpleNamespace(agent="support", task="refund", trial=1)
 HEAD = "the recording could not be proved, so it was not stored: "
@@ -155,15 +156,23 @@ def test_it_dies_with_a_run_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_its_arguments_are_those_of_the_run(tmp_path: Path) -> None:
-    """It runs what the run runs, but without workers and coverage, and with temporary files of its own."""
-    tmp = f"--basetemp={tmp_path}/tmp"
+    """It runs what the run runs, but without workers and coverage."""
     words = ("--fanout-budget", "-n", "4", "--", "tests")
     given = config(tmp_path, *words, plugins=["shop.hooks", object()], installed=("xdist", "pytest_cov"))
 
-    assert arguments(given, tmp_path) == [
-        "--fanout-budget", "-n", "4", tmp, "-p", "shop.hooks", "-n0", "--no-cov", "--", "tests"
-    ]  # fmt: skip
-    assert arguments(config(tmp_path, "-q", "tests"), tmp_path) == ["-q", "tests", tmp]
+    assert arguments(given) == ["--fanout-budget", "-n", "4", "-p", "shop.hooks", "-n0", "--no-cov", "--", "tests"]
+    assert arguments(config(tmp_path, "-q", "tests")) == ["-q", "tests"]
+
+
+def test_its_temporary_files_are_its_own(prover: Callable[..., Prover], tmp_path: Path) -> None:
+    """Two pytest runs in one base folder would empty it for each other. The folder is gone with the process."""
+    lines = BEGUN + "for job in jobs:\n    tell(differences=given['argv'], volatile=[])\n"
+    made = prover(lines)
+    (argument,) = made.prove(WORK, tmp_path, 900).differences
+    made.end()
+
+    option, _, folder = argument.partition("=")
+    assert (option, Path(folder).name, Path(folder).parent.exists()) == ("--basetemp", "tmp", False)
 
 
 @pytest.mark.parametrize(("here", "there"), [(None, "20011"), ("0", "20011"), ("20011", "20021")])
