@@ -1,13 +1,15 @@
-"""How a measured pytest run begins: as one that measures, or as the process that proves recordings of another one."""
+"""How a measured pytest run begins: as one that measures, or beside one, to run what that one asks for."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from pytest_fanout.errors import FanoutError
-from pytest_fanout.session.proof.proving import ProofSession
+from pytest_fanout.session.beside.serving import ServingSession
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.store.reports import write_unfinished
 
@@ -18,22 +20,34 @@ def configure(config: pytest.Config) -> None:
     run_id = config.workerinput["fanout_run_id"] if is_worker else uuid.uuid4().hex  # type: ignore[attr-defined]
     try:
         report = config.invocation_params.dir / config.getoption("fanout_report")
-        line = proof_line(config)
-        if line is None and not is_worker and not config.option.collectonly:
-            write_unfinished(report, run_id)
-        session = (
-            FanoutSession(config, run_id, report, is_worker=is_worker) if line is None else ProofSession(config, line)
-        )
+        given = given_to(config)
+        session: FanoutSession
+        if given is not None:
+            session = _serving(config, given)
+        else:
+            if not is_worker and not config.option.collectonly:
+                write_unfinished(report, run_id)
+            session = FanoutSession(config, run_id, report, is_worker=is_worker)
         config.pluginmanager.register(session, "fanout-session")
         session.start()
     except FanoutError as error:
         raise pytest.UsageError(str(error)) from None
 
 
-def proof_line(config: pytest.Config) -> tuple[int, int] | None:
-    """The two pipes of a proving process, None in any other pytest run."""
+def _serving(config: pytest.Config, given: Mapping[str, Any]) -> ServingSession:
+    if given["role"] == "control":
+        from pytest_fanout.session.control.running import ControlSession
+
+        return ControlSession(config, given)
+    from pytest_fanout.session.proof.proving import ProofSession
+
+    return ProofSession(config, given)
+
+
+def given_to(config: pytest.Config) -> Mapping[str, Any] | None:
+    """What the first lines of a process beside were given, None in any other pytest run."""
     for plugin in config.invocation_params.plugins or ():
-        line: tuple[int, int] | None = getattr(plugin, "fanout_proof_line", None)
-        if line is not None:
-            return line
+        given: Mapping[str, Any] | None = getattr(plugin, "fanout_given", None)
+        if given is not None:
+            return given
     return None

@@ -54,7 +54,8 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
 class FanoutSession:
     """Lives from configure to the end of the session: in the controller, in each xdist worker, or alone."""
 
-    proves = False  # it only proves the recordings of another one
+    serves = False  # it only runs what another one asks for
+    replays = False  # whatever its mode, nothing goes to the network
     flow: Flow | None = None
 
     def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
@@ -93,7 +94,7 @@ class FanoutSession:
         self.after = AfterTheEnd(report, run_id)
         self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
         self._anchors: dict[str, Baseline] | None = None
-        if self.mode != "replay" and not self.proves and not config.option.collectonly:
+        if self.mode != "replay" and not self.serves and not config.option.collectonly:
             from pytest_fanout.session.flow.flow import Flow
 
             self.flow = Flow(self)
@@ -117,7 +118,7 @@ class FanoutSession:
             return
         codecs = codecs_of(self.config.hook.pytest_fanout_codecs)
         self.meter = Meter(
-            mode="replay" if self.proves else self.mode,
+            mode="replay" if self.replays else self.mode,
             measure=self.budget.measure,
             codecs=codecs,
             cap_warning=self._warn_of_cap,
@@ -139,7 +140,7 @@ class FanoutSession:
             self.meter.ask_first(self.flow.allowance)
             self.runner.allowance = self.flow.allowance
         self.outside = Outside(self.meter, self.runner)
-        if self.mode in ("record", "rerecord") and not self.proves:
+        if self.mode in ("record", "rerecord") and not self.serves:
             self.runner.prover = Prover(self.config, self.outside.reaper)
         with_children = [name for name, agent in self.settings.agents.items() if agent.children]
         if with_children:
@@ -147,7 +148,7 @@ class FanoutSession:
 
     def _warn_of_cap(self, task: str, cap: str, share: float) -> None:
         # the proof of a recording repeats what its live run has told already
-        if not self.proves:
+        if not self.serves:
             self.config.hook.pytest_fanout_cap_warning(task=task, cap=cap, share=share)
 
     def _redact(self, request: HttpRequest, answer: HttpAnswer | None) -> tuple[HttpRequest, HttpAnswer | None]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from pytest_fanout.session.beside.process import arguments
 from pytest_fanout.session.outside.processes import Reaper
-from pytest_fanout.session.outside.pytest_process import arguments
 from pytest_fanout.session.proof import Proof, ProofNotRun, Prover
 from pytest_fanout.session.proof.prover import environment
 

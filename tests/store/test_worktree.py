@@ -35,12 +35,12 @@ def repo(tmp_path: Path) -> Repository:
 def test_it_is_the_commit_and_leaves_nothing(repo: Repository) -> None:
     """The work tree and git's list of worktrees are as they were."""
     made = Worktree(repo, git(repo.root, "rev-parse", "HEAD~1"))
-    assert (made.root / "shop/agents.py").read_text() == "old"
-    (made.root / "shop/agents.py").write_text("changed, and a file beside it")
-    (made.root / "left").write_text("by the agent")
+    assert (made.moved.root / "shop/agents.py").read_text() == "old"
+    (made.moved.root / "shop/agents.py").write_text("changed, and a file beside it")
+    (made.moved.root / "left").write_text("by the agent")
     made.remove()
 
-    assert not made.root.parent.exists()
+    assert not made.moved.root.parent.exists()
     assert git(repo.root, "worktree", "list").splitlines() == [git(repo.root, "worktree", "list")]
     assert (repo.root / "shop/agents.py").read_text() == "new"
     assert git(repo.root, "status", "--porcelain") == ""
@@ -77,9 +77,9 @@ def test_paths_of_the_project_are_those_of_the_commit(repo: Repository) -> None:
             (root, "."),
             (f"{root}/shop/agents.py::test_x", "shop/agents.py::test_x"),
         ):
-            assert made.moved(text) == os.path.normpath(f"{made.root}/{path}")
+            assert made.moved.path(text) == os.path.normpath(f"{made.moved.root}/{path}")
         for text in (f"{root}/.venv", f"{root}/shop/added.py", "shop", "-q", "/usr/lib", f"{root}2/shop", ""):
-            assert made.moved(text) == text
+            assert made.moved.path(text) == text
     finally:
         made.remove()
 
@@ -88,7 +88,12 @@ def test_what_was_imported_from_the_work_tree_instead(repo: Repository) -> None:
     """A module of the project that an installed package led to is the head's and not the base's."""
     made = Worktree(repo, "HEAD~1")
     try:
-        files = [f"{repo.root}/shop/agents.py", f"{made.root}/shop/agents.py", f"{repo.root}/.venv/x.py", "/usr/x.py"]
-        assert made.strays(files) == (f"{repo.root}/shop/agents.py",)
+        files = [
+            f"{repo.root}/shop/agents.py",
+            f"{made.moved.root}/shop/agents.py",
+            f"{repo.root}/.venv/x.py",
+            "/usr/x.py",
+        ]
+        assert made.moved.strays(files) == (theirs,)
     finally:
         made.remove()

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 import pytest
 
+from pytest_fanout.session.beside.process import Lost, PytestProcess, arguments, interpreter
 from pytest_fanout.session.outside.processes import Reaper
-from pytest_fanout.session.outside.pytest_process import Lost, PytestProcess, arguments, interpreter
 from pytest_fanout.session.proof.outcome import Proof, ProofNotRun
 
 AHEAD_S: Final = 24 * 3600
@@ -71,8 +71,8 @@ class Prover:
         """Start the process, unless it runs; what it needs to begin overlaps with the trial that is recorded."""
         if self._child is None and self._broken is None:
             self._reaper.start()
-            command = list(self._command) or interpreter(Path(__file__).with_name("start.py"))
-            given = {"path": self._path, "argv": arguments(self._config), "ahead_s": AHEAD_S}
+            command = list(self._command) or interpreter()
+            given = {"role": "proof", "path": self._path, "argv": arguments(self._config), "ahead_s": AHEAD_S}
             try:
                 self._child = PytestProcess(
                     _WHAT,

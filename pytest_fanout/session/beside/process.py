@@ -142,12 +142,12 @@ class PytestProcess:
             self._folder.cleanup()
 
 
-def interpreter(script: Path) -> list[str]:
-    """This interpreter, with the options that it was started with, and what it is to run."""
+def interpreter() -> list[str]:
+    """This interpreter, with the options that it was started with, and the first lines that it is to run."""
     flags: Callable[[], list[str]] = getattr(
         subprocess, "_args_from_interpreter_flags", list
     )  # as multiprocessing does
-    return [sys.executable, *flags(), str(script)]
+    return [sys.executable, *flags(), str(Path(__file__).with_name("start.py"))]
 
 
 def arguments(config: pytest.Config) -> list[str]:
