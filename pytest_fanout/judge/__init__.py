@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from pytest_fanout.judge.comparison import TrialTable, compare, stats_of, table_of_baseline, table_of_runs, value_of
+from pytest_fanout.judge.comparison import TrialTable, beside, stats_of, table_of_baseline, table_of_runs, value_of
 from pytest_fanout.judge.distribution import percentile, statistic
+from pytest_fanout.judge.evidence import Draw, compare, judge_draws
 from pytest_fanout.judge.limits import is_over, limit_value
 
 __all__ = [
+    "Draw",
     "TrialTable",
+    "beside",
     "compare",
     "is_over",
+    "judge_draws",
     "limit_value",
     "percentile",
     "statistic",

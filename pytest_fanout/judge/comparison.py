@@ -108,7 +108,7 @@ def value_of(table: TrialTable, metric: str, statistic_name: str, *, unknown: Un
     return statistic(column, statistic_name, unknown=unknown)
 
 
-def compare(
+def beside(
     base: TrialTable | None, run: TrialTable, limits: Sequence[Limit], *, scope: str = "all"
 ) -> tuple[MetricResult, ...]:
     """Every gated metric and the always-shown ones, base beside run, by raw numbers.
