@@ -100,7 +100,10 @@ class Agenda:
         """Whether the trial has a number, and nothing that it told keeps its class from being judged."""
         runs = self._runs.get(trial, [])
         return bool(runs) and all(
-            run.status in MEASURED and all(problem.verdict == "notice" for problem in run.problems) for run in runs
+            run.status in MEASURED
+            and bool(run.no_calls or run.samples.get("fanout"))
+            and all(problem.verdict == "notice" for problem in run.problems)
+            for run in runs
         )
 
     def _is_free(self, key: Key) -> bool:

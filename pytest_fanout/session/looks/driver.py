@@ -127,15 +127,14 @@ class Looks:
             for item, following in zip(items_now, [*items_now[1:], None], strict=True):
                 if last is not None:
                     self._tear_down(last, item)
+                    _end_early(session)
                 # what comes after the last item of a round is not known: until then, all that it stands in is kept
                 config.hook.pytest_runtest_protocol(item=item, nextitem=following or item)
                 last = item
-                if session.shouldfail:
-                    raise session.Failed(session.shouldfail)
-                if session.shouldstop:
-                    raise session.Interrupted(session.shouldstop)
+                _end_early(session)
         if last is not None:
             self._tear_down(last, None)
+            _end_early(session)
         return True
 
     @pytest.hookimpl(wrapper=True)
@@ -216,3 +215,11 @@ class Looks:
                     left.setdefault((agent, task), []).append(number)
             told.task_runs, problems = end_draws(session.store, told.task_runs, left)
         return (*problems, *withheld_problems(agenda, told.task_runs, self._standing))
+
+
+def _end_early(session: pytest.Session) -> None:
+    """As pytest does it between two items, for ``-x``, ``--maxfail`` and plugins."""
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
