@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,10 @@ FEWEST_TASKS_HEAVY = 20
 #: The dearest tasks, ranked by base and new draw pooled: a part of all, and at least so many.
 HEAVY_SHARE = 0.2
 FEWEST_HEAVY = 3
+#: Their weights: their size to this power, so that the very dearest count most.
+WEIGHT = 1.0
+#: A trial farther from its task's median than so many usual differences is drawn in, in the second sum of a body test.
+FAR = 3.0
 #: Shares of trials, e.g. of capped ones, are compared as differences, not as ratios.
 SHARES = ("capped", "failed")
 #: By so much, in parts of 1, the share of capped trials may rise where no limit says otherwise.
@@ -48,6 +52,7 @@ class Shown:
     scale: str  # log, raw or share
     unit: float  # what a raw difference is divided by
     n: int  # tasks that take part
+    bounds: tuple[Any, Any] | None = None  # of each task's values, where single far ones are drawn in
 
     @property
     def is_over(self) -> bool:
@@ -72,7 +77,9 @@ class Arranged:
         self.still = frozenset(draw.same) & set(self.tasks)
         self.anchor, self.run = draw.anchor.only(self.tasks), draw.run.only(self.tasks)
         self.counts = {task: len(self.run.statuses[task]) for task in self.tasks}
-        self.trials = max((self.counts[task] for task in self.tasks if task not in self.still), default=0)
+        self.fresh = tuple(task for task in self.tasks if task not in self.still)
+        self.whole = min((self.counts[task] for task in self.fresh), default=0)
+        self.trials = max((self.counts[task] for task in self.fresh), default=0)
         self.limits: dict[str, list[Limit]] = {}
         for limit in draw.limits:
             if limit.evidence and limit.increase is not None:
@@ -150,12 +157,11 @@ class Arranged:
     def is_exact(self, metric: str, last: int) -> bool:
         """Whether the metric repeats exactly in the anchor and in the new trials so far: then nothing is chance."""
         before, after = self.anchor.column(metric), self.run.column(metric)
-        fresh = [task for task in self.tasks if task not in self.still]
-        if not fresh or sum(len(before[task]) - 1 for task in fresh) < FEWEST_REPEATS:
+        if sum(len(before[task]) - 1 for task in self.fresh) < FEWEST_REPEATS:
             return False
         return all(
             len(before[task]) > 1 and len(set(before[task])) == 1 and len(set(after[task][:last])) == 1
-            for task in fresh
+            for task in self.fresh
         )
 
     def trials_between(self, first: int, last: int) -> TrialTable:
@@ -190,93 +196,139 @@ def _filled(
     return base, run
 
 
-def look(arranged: Arranged, last: int, first: int = 1) -> tuple[list[Shown], list[Block], list[float | None]]:
-    """What the new trials ``first`` … ``last`` show.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What some new trials show: for each test its sums, the plain one first, and what the shuffles are given.
 
-    Returns:
-        Each test's effect, the blocks whose values are on the scale of the tests (for the shuffles), and each metric's
-        noise (SD of the logarithm within tasks; None where no task was repeated).
+    ``blocks``: values on the scale of the tests, one plane a sum of a metric; ``planes``: the plane of each sum.
+    ``noises``: SD of the logarithm within tasks by metric; None where no task was repeated.
     """
+
+    shown: Mapping[Test, tuple[Shown, ...]]
+    planes: Mapping[tuple[Test, int], int]
+    blocks: tuple[Block, ...]
+    noises: Mapping[str, float | None]
+
+
+def look(arranged: Arranged, last: int) -> Look:
+    """What the new trials up to ``last`` show."""
     import numpy as np
 
-    blocks = arranged.blocks(first, last)
-    n = len(arranged.tasks)
-    scaled: list[list[Any]] = [[] for _ in blocks]
-    shown: dict[Test, Shown] = {}
-    noises: list[float | None] = []
-    for place, metric in enumerate(arranged.metrics):
-        live = np.zeros(n, dtype=bool)
-        for block in blocks:
-            live[block.at] = (block.values[place] != 0).any(axis=1)
-        if metric in SHARES:
-            live[:] = False
-            for block in blocks:
-                live[block.at] = True
-        has_zero = any(bool((block.values[place][live[block.at]] == 0).any()) for block in blocks)
-        scale = "share" if metric in SHARES else "raw" if has_zero else "log"
-        base, new, pooled = np.zeros(n), np.zeros(n), np.full(n, -np.inf)
-        squares = degrees = 0.0
-        for index, block in enumerate(blocks):
-            values = block.values[place]
-            logs = np.log(np.maximum(values, 1.0))
-            used = logs if scale == "log" else values
-            scaled[index].append(used)
-            split = block.trials_base
-            base[block.at], new[block.at] = used[:, :split].mean(axis=1), used[:, split:].mean(axis=1)
-            pooled[block.at] = used.mean(axis=1)
-            if not block.still:
-                for side in (logs[:, :split], logs[:, split:]):
-                    if side.shape[1] > 1:
-                        squares += float(((side - side.mean(axis=1, keepdims=True)) ** 2).sum())
-                        degrees += side.shape[0] * (side.shape[1] - 1)
-        noises.append(math.sqrt(squares / degrees) if degrees else None)
-        count = int(live.sum())
-        difference = new - base
+    blocks = arranged.blocks(1, last)
+    planes: list[list[Any]] = [[] for _ in blocks]
+    shown: dict[Test, tuple[Shown, ...]] = {}
+    places: dict[tuple[Test, int], int] = {}
+    noises: dict[str, float | None] = {}
+    for at, metric in enumerate(arranged.metrics):
+        column = _Column(arranged, blocks, at, metric)
+        noises[metric] = column.noise
+        versions = [(column.used, None)]
+        if metric not in SHARES:
+            bounds = column.bounds()
+            drawn_in = [
+                np.clip(v, bounds[0][b.at, None], bounds[1][b.at, None])
+                for v, b in zip(column.used, blocks, strict=True)
+            ]
+            versions.append((drawn_in, bounds))
         for test in arranged.tests:
             if test.metric != metric:
                 continue
-            weights = _weights(test, live, pooled, scale)
-            unit = 1.0
-            if scale == "raw":
-                unit = float(weights @ base) or 1.0
-            if count == 0:
-                shown[test] = Shown(test, 1.0, (1.0, 1.0), arranged.threshold(metric, 1.0), weights, scale, 1.0, 0)
-                continue
-            effect = float(weights @ difference) / unit
-            spread = _spread(weights, difference / unit)
-            members = int((weights > 0).sum())
-            ends: tuple[float | None, float | None] = (None, None)
-            if spread is not None:
-                reach = student_quantile(0.95, members - 1) * spread
-                ends = (_told(effect - reach, scale), _told(effect + reach, scale))
-            threshold = arranged.threshold(metric, unit)
-            shown[test] = Shown(test, _told(effect, scale), ends, threshold, weights, scale, unit, members)
-    stacked = [
+            weights = column.weights(test)
+            entries = []
+            for version, (values, of_task) in enumerate(versions if test.statistic == "body" else versions[:1]):
+                entries.append(column.shown(test, weights, values, of_task))
+                places[test, version] = len(planes[0]) + version if planes else 0
+            shown[test] = tuple(entries)
+        for values, _ in versions:
+            for index, block_values in enumerate(values):
+                planes[index].append(block_values)
+    stacked = tuple(
         Block(block.at, np.stack(values), block.trials_base, block.still)
-        for block, values in zip(blocks, scaled, strict=True)
+        for block, values in zip(blocks, planes, strict=True)
         if values
-    ]
-    return [shown[test] for test in arranged.tests if test in shown], stacked, noises
+    )
+    return Look(shown, places, stacked, noises)
 
 
-def _told(value: float, scale: str) -> float:
+class _Column:
+    """One metric over all tasks at a look."""
+
+    def __init__(self, arranged: Arranged, blocks: Sequence[Block], at: int, metric: str) -> None:
+        import numpy as np
+
+        self.arranged, self.blocks, self.metric = arranged, blocks, metric
+        n = len(arranged.tasks)
+        self.live = np.zeros(n, dtype=bool)  # tasks that have any of it on either side
+        for block in blocks:
+            self.live[block.at] = metric in SHARES or (block.values[at] != 0).any(axis=1)
+        has_zero = any(bool((block.values[at][self.live[block.at]] == 0).any()) for block in blocks)
+        self.scale = "share" if metric in SHARES else "raw" if has_zero else "log"
+        logs = [np.log(np.maximum(block.values[at], 1.0)) for block in blocks]
+        self.used = logs if self.scale == "log" else [block.values[at] for block in blocks]
+        self.pooled = np.full(n, -np.inf)
+        squares = degrees = 0.0
+        for block, values, of_log in zip(blocks, self.used, logs, strict=True):
+            self.pooled[block.at] = values.mean(axis=1)
+            if block.still:
+                continue
+            for side in (of_log[:, : block.trials_base], of_log[:, block.trials_base :]):
+                if side.shape[1] > 1:
+                    squares += float(((side - side.mean(axis=1, keepdims=True)) ** 2).sum())
+                    degrees += side.shape[0] * (side.shape[1] - 1)
+        self.noise = math.sqrt(squares / degrees) if degrees else None
+
+    def bounds(self) -> tuple[Any, Any]:
+        """Around each task's median of both sides, three times what its trials usually differ by in this class."""
+        import numpy as np
+
+        middle = np.zeros(len(self.arranged.tasks))
+        rest = [np.zeros(0)]
+        for block, values in zip(self.blocks, self.used, strict=True):
+            middle[block.at] = np.median(values, axis=1)
+            if not block.still:
+                rest.append(np.abs(values - middle[block.at, None]).ravel())
+        every = np.concatenate(rest)
+        every = every[every > 0]
+        reach = FAR * 1.4826 * float(np.median(every)) if len(every) else 0.0
+        return middle - reach, middle + reach
+
+    def weights(self, test: Test) -> Any:
+        """Of the tasks, summing to 1. Ranks and weights are those of both sides pooled: no shuffle changes them."""
+        import numpy as np
+
+        count = int(self.live.sum())
+        if test.statistic != "heavy" or count == 0:
+            return self.live / max(count, 1)
+        size = min(count, max(FEWEST_HEAVY, math.ceil(HEAVY_SHARE * count)))
+        chosen = np.argsort(-np.where(self.live, self.pooled, -np.inf), kind="stable")[:size]
+        weights = np.zeros(len(self.live))
+        top = self.pooled[chosen]
+        weights[chosen] = np.exp(WEIGHT * (top - top.max())) if self.scale == "log" else top**WEIGHT
+        return weights / weights.sum()
+
+    def shown(self, test: Test, weights: Any, values: Sequence[Any], bounds: tuple[Any, Any] | None) -> Shown:
+        import numpy as np
+
+        n = len(self.arranged.tasks)
+        base, new = np.zeros(n), np.zeros(n)
+        for block, of_block in zip(self.blocks, values, strict=True):
+            base[block.at] = of_block[:, : block.trials_base].mean(axis=1)
+            new[block.at] = of_block[:, block.trials_base :].mean(axis=1)
+        unit = (float(weights @ base) or 1.0) if self.scale == "raw" else 1.0
+        difference = (new - base) / unit
+        effect = float(weights @ difference)
+        members = int((weights > 0).sum())
+        spread = _spread(weights, difference)
+        ends: tuple[float | None, float | None] = (None, None)
+        if spread is not None:
+            reach = student_quantile(0.95, members - 1) * spread
+            ends = (told(effect - reach, self.scale), told(effect + reach, self.scale))
+        threshold = self.arranged.threshold(self.metric, unit)
+        return Shown(test, told(effect, self.scale), ends, threshold, weights, self.scale, unit, members, bounds)
+
+
+def told(value: float, scale: str) -> float:
     return math.exp(value) if scale == "log" else value if scale == "share" else 1 + value
-
-
-def _weights(test: Test, live: Any, pooled: Any, scale: str) -> Any:
-    """Of the tasks, summing to 1. Ranking and weights are those of both sides pooled: no shuffle changes them."""
-    import numpy as np
-
-    count = int(live.sum())
-    if test.statistic != "heavy" or count == 0:
-        return live / max(count, 1)
-    size = min(count, max(FEWEST_HEAVY, math.ceil(HEAVY_SHARE * count)))
-    ranked = np.where(live, pooled, -np.inf)
-    chosen = np.argsort(-ranked, kind="stable")[:size]
-    weights = np.zeros(len(live))
-    weights[chosen] = np.exp(pooled[chosen] - pooled[chosen].max()) if scale == "log" else pooled[chosen]
-    total = weights.sum()
-    return weights / total if total else live / count
 
 
 def _spread(weights: Any, difference: Any) -> float | None:

@@ -11,29 +11,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_fanout.judge.arranged import FEWEST_TASKS, Arranged, Shown, Test, look
+from pytest_fanout.judge.arranged import FEWEST_TASKS, Arranged, Shown, Test, look, told
 from pytest_fanout.judge.comparison import beside, value_of
 from pytest_fanout.judge.distribution import PERCENTILES, largest
 from pytest_fanout.judge.draw import Draw
 from pytest_fanout.judge.looks import holm, level, over_all_looks
 from pytest_fanout.judge.reasons import reasons_of
 from pytest_fanout.judge.runaways import is_open, runaways
-from pytest_fanout.judge.shuffles import SEED, p_values
+from pytest_fanout.judge.shuffles import SEED, Sum, p_values
 from pytest_fanout.judge.small_samples import percentile_interval
 from pytest_fanout.records import Comparison, MetricEvidence, Needs, Runaway
 
 #: A heavy growth above the limit with a p value up to this keeps the question open.
 DOUBTFUL = 0.20
+#: When all trials are spent, it is red up to this one.
+DOUBTFUL_AT_LAST = 0.05
 
 
 @dataclass(slots=True)
 class Finding:
-    """A growth that was found at a look, and whether later trials show it too."""
+    """A growth that was found at a look, and whether later trials show it too (None: there are none)."""
 
-    test: Test
-    at: int  # new trials at the look
-    look: int  # number of the look, from 1
-    confirmed: bool = False
+    shown: Shown
+    look: int  # its place among the looks
+    trials: int  # new trials at that look
+    confirmed: bool | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """One look at one class: of each test the sum that speaks, its p value; the metrics without noise."""
+
+    trials: int
+    plain: dict[Test, Shown]
+    best: dict[Test, Shown]
+    p: dict[Test, float]
+    exact: frozenset[str]
+    noises: Mapping[str, float | None]
 
 
 @dataclass(slots=True)
@@ -42,11 +56,7 @@ class Case:
 
     agent: str
     arranged: Arranged
-    looks: tuple[int, ...]  # the looks of its schedule that its trials allow, then all of its trials
-    shown: list[dict[Test, Shown]] = field(default_factory=list)
-    p: list[dict[Test, float]] = field(default_factory=list)
-    exact: list[frozenset[str]] = field(default_factory=list)
-    noises: dict[str, float | None] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
     findings: dict[Test, Finding] = field(default_factory=dict)
     permutations: int = 0
 
@@ -58,112 +68,112 @@ class Case:
     def most_trials(self) -> int:
         return self.arranged.schedule[-1]
 
+    @property
+    def is_spent(self) -> bool:
+        return self.arranged.whole >= self.most_trials
+
 
 def judge_draws(draws: Mapping[str, Draw]) -> dict[str, Comparison]:
     """Judge every class that is on a new draw; one family of tests over all of them.
 
     The answer depends on the samples alone: neither on the order of classes or tasks, nor on when it is asked for.
     """
-    cases = [_case(agent, draws[agent]) for agent in sorted(draws)]
+    cases = [Case(agent, Arranged(draws[agent])) for agent in sorted(draws)]
     family = sum(len(case.arranged.tests) for case in cases)
-    for index in range(max((len(case.looks) for case in cases), default=0)):
-        for case in cases:
-            if index < len(case.looks):
-                _evaluate(case, index, family)
-        _find(cases, index)
+    looks = [[trials for trials in case.arranged.schedule if trials <= case.arranged.whole] for case in cases]
+    for index in range(max(map(len, looks), default=0)):
+        fresh = [case for case, allowed in zip(cases, looks, strict=True) if index < len(allowed)]
+        for case in fresh:
+            _evaluate(case, case.arranged.schedule[index], family)
+        _find(cases, fresh, index)
     for case in cases:
-        _confirm(case)
+        for finding in case.findings.values():
+            finding.confirmed = _confirmed(case, finding)
     return {case.agent: _conclude(case, family) for case in cases}
 
 
-def _case(agent: str, draw: Draw) -> Case:
-    arranged = Arranged(draw)
-    allowed = tuple(trials for trials in arranged.schedule if trials <= arranged.trials)
-    return Case(agent, arranged, allowed)
-
-
-def _evaluate(case: Case, index: int, family: int) -> None:
+def _evaluate(case: Case, trials: int, family: int) -> None:
     """One look at one class: effects and p values."""
-    arranged, last = case.arranged, case.looks[index]
-    shown, blocks, noises = look(arranged, last)
-    exact = frozenset(metric for metric in arranged.metrics if arranged.is_exact(metric, last))
-    asked = [entry for entry in shown if entry.test.metric not in exact and entry.effect > _nothing(entry)]
-    ps = {entry.test: 1.0 for entry in shown}
+    arranged = case.arranged
+    now = look(arranged, trials)
+    exact = frozenset(metric for metric in arranged.metrics if arranged.is_exact(metric, trials))
+    # where nothing grew there is nothing to test: the question is one-sided
+    asked = [
+        test
+        for test, entries in now.shown.items()
+        if test.metric not in exact and any(entry.effect > (entry.scale != "share") for entry in entries)
+    ]
+    ps = dict.fromkeys(now.shown, 1.0)
+    best = {test: entries[0] for test, entries in now.shown.items()}
     if asked:
-        import numpy as np
-
-        places = {metric: place for place, metric in enumerate(arranged.metrics)}
+        sums = [
+            (entry, Sum(now.planes[test, version], entry.weights, place))
+            for place, test in enumerate(asked)
+            for version, entry in enumerate(now.shown[test])
+        ]
         needed = level(case.alpha / family, arranged.schedule, arranged.trials_base)
-        found, drawn = p_values(
-            blocks,
-            np.stack([entry.weights for entry in asked]),
-            [places[entry.test.metric] for entry in asked],
-            needed,
-        )
-        ps |= {entry.test: p for entry, p in zip(asked, found, strict=True)}
+        found, scores, drawn = p_values(now.blocks, [one for _, one in sums], needed)
+        ps |= dict(zip(asked, found, strict=True))
+        for place, test in enumerate(asked):
+            mine = [(score, entry) for score, (entry, one) in zip(scores, sums, strict=True) if one.hypothesis == place]
+            best[test] = max(mine, key=lambda pair: pair[0])[1]
         case.permutations = max(case.permutations, drawn)
-    case.shown.append({entry.test: entry for entry in shown})
-    case.p.append(ps)
-    case.exact.append(exact)
-    case.noises = dict(zip(arranged.metrics, noises, strict=True))
+    plain = {test: entries[0] for test, entries in now.shown.items()}
+    case.seen.append(Seen(trials, plain, best, ps, exact, now.noises))
 
 
-def _nothing(entry: Shown) -> float:
-    """The effect where nothing changed; what is not above it needs no test, which asks for growth alone."""
-    return 0.0 if entry.scale == "share" else 1.0
-
-
-def _find(cases: list[Case], index: int) -> None:
+def _find(cases: list[Case], fresh: list[Case], index: int) -> None:
     """Holm over the family at one look: the tests that stand, and whose effect is above the limit."""
     adjusted = holm(
         {
             (case.agent, test): over_all_looks(p, case.arranged.schedule, case.arranged.trials_base)
             for case in cases
-            for test, p in (case.p[min(index, len(case.p) - 1)] if case.p else {}).items()
+            for test, p in (case.seen[-1].p if case.seen else {}).items()
         }
     )
-    for case in cases:
-        if index >= len(case.looks):
-            continue
-        for test, entry in case.shown[index].items():
+    for case in fresh:
+        seen = case.seen[-1]
+        for test, entry in seen.best.items():
             if test in case.findings:
                 continue
-            if test.metric in case.exact[index]:
-                found = test.statistic == "body" and _is_over_raw(case, test.metric, 1, case.looks[index])
+            if test.metric in seen.exact:
+                found = test.statistic == "body" and _is_over_raw(case, test.metric, 1, seen.trials)
             else:
                 found = adjusted[case.agent, test] <= case.alpha and entry.is_over
             if found:
-                case.findings[test] = Finding(test, case.looks[index], index)
+                case.findings[test] = Finding(entry, index, seen.trials)
 
 
-def _confirm(case: Case) -> None:
-    """A finding stands when trials after it show the effect by themselves; at the last look, when its own last ones do.
+def _confirmed(case: Case, finding: Finding) -> bool | None:
+    """Whether trials after the look show the effect by themselves; at the last look, whether its own last ones do.
 
-    What a look found in all of its trials, and only in them, may be the luck of one session.
+    What a look found in all of its trials, and only in them, may be the luck of one session. None: nothing tells yet.
     """
-    for finding in case.findings.values():
-        ends = list(range(finding.at + 1, case.arranged.trials + 1))
-        first = finding.at + 1
-        if finding.at == case.most_trials and finding.look > 0:
-            first, ends = case.looks[finding.look - 1] + 1, [finding.at]
-        finding.confirmed = any(_shows(case, finding, first, last) for last in ends)
+    arranged, exact = case.arranged, finding.shown.test.metric in case.seen[finding.look].exact
+    first, ends = finding.trials + 1, range(finding.trials + 1, arranged.trials + 1)
+    if finding.trials == case.most_trials and finding.look > 0:
+        first, ends = case.seen[finding.look - 1].trials + 1, range(finding.trials, finding.trials + 1)
+    told = False
+    for last in ends:
+        if exact:
+            if arranged.whole >= last:
+                told = True
+                if _is_over_raw(case, finding.shown.test.metric, first, last):
+                    return True
+            continue
+        effect = later_effect(arranged, finding.shown, first, last)
+        if effect is not None:
+            told = True
+            if effect > finding.shown.threshold:
+                return True
+    return False if told else None
 
 
-def _shows(case: Case, finding: Finding, first: int, last: int) -> bool:
-    arranged, test = case.arranged, finding.test
-    if test.metric in case.exact[finding.look]:
-        return _is_over_raw(case, test.metric, first, last)
-    before = case.shown[finding.look][test]
-    return later_effect(arranged, before, first, last) > before.threshold
-
-
-def later_effect(arranged: Arranged, before: Shown, first: int, last: int) -> float:
+def later_effect(arranged: Arranged, before: Shown, first: int, last: int) -> float | None:
     """The effect of the trials ``first`` … ``last`` alone, over the tasks and weights of an earlier look.
 
-    Nothing is shown where a tenth of the weight or more has no such trials.
+    None where a tenth of the weight or more has no such trials.
     """
-    import math
-
     import numpy as np
 
     total = covered = 0.0
@@ -172,14 +182,15 @@ def later_effect(arranged: Arranged, before: Shown, first: int, last: int) -> fl
         values = block.values[place]
         if before.scale == "log":
             values = np.log(np.maximum(values, 1.0))
+        if before.bounds is not None:
+            values = np.clip(values, before.bounds[0][block.at, None], before.bounds[1][block.at, None])
         difference = values[:, block.trials_base :].mean(axis=1) - values[:, : block.trials_base].mean(axis=1)
         weights = before.weights[block.at]
         total += float(weights @ difference)
         covered += float(weights.sum())
     if covered <= 0.9:
-        return -math.inf
-    value = total / covered / before.unit
-    return math.exp(value) if before.scale == "log" else value if before.scale == "share" else 1 + value
+        return None
+    return told(total / covered / before.unit, before.scale)
 
 
 def _is_over_raw(case: Case, metric: str, first: int, last: int) -> bool:
@@ -193,10 +204,9 @@ def _is_over_raw(case: Case, metric: str, first: int, last: int) -> bool:
 
 def _conclude(case: Case, family: int) -> Comparison:
     arranged = case.arranged
-    if arranged.trials and (not case.looks or case.looks[-1] != arranged.trials):
-        case.looks = (*case.looks, arranged.trials)
-        _evaluate(case, len(case.looks) - 1, family)
-    verdicts = {test: _verdict_of(case, test) for test in arranged.tests} if case.shown else {}
+    if arranged.trials and (not case.seen or case.seen[-1].trials != arranged.trials):
+        _evaluate(case, arranged.trials, family)
+    verdicts = {test: _verdict_of(case, test) for test in arranged.tests} if case.seen else {}
     strays = runaways(arranged)
     needs = _needs(case, verdicts, strays)
     verdict = _verdict(case, verdicts, strays, needs)
@@ -207,7 +217,7 @@ def _conclude(case: Case, family: int) -> Comparison:
         reasons=reasons_of(case, verdicts, strays, needs),
         runaways=strays,
         n=len(arranged.tasks),
-        looks=len(case.looks),
+        looks=len(case.seen),
         tests=family,
         permutations=case.permutations,
         seed=SEED,
@@ -221,21 +231,23 @@ def _verdict_of(case: Case, test: Test) -> str:
     finding = case.findings.get(test)
     if finding is not None and finding.confirmed:
         return "regressed"
-    spent = case.arranged.trials >= case.most_trials
-    if finding is not None and finding.at == case.arranged.trials:
+    if finding is not None and (finding.confirmed is None or finding.trials == case.most_trials):
         return "unconfirmed"
-    entry, p = case.shown[-1][test], case.p[-1][test]
-    if test.metric in case.exact[-1]:
+    seen = case.seen[-1]
+    entry, p = seen.plain[test], seen.p[test]
+    if test.metric in seen.exact:
         return "shown"  # not found: not over, exactly
     if test.statistic == "body":
         if entry.is_shown_within:
             return "shown"
-        return "open" if not spent else "high" if entry.is_over else "low"
+        return "open" if not case.is_spent else "high" if entry.is_over else "low"
     if not entry.is_over or p > DOUBTFUL:
         return "shown"
-    if not spent:
+    if not case.is_spent:
         return "open"
-    return "high" if test.statistic == "share" or _percentile_is_over(case, test.metric) else "low"
+    if p > DOUBTFUL_AT_LAST or (test.statistic == "heavy" and not _percentile_is_over(case, test.metric)):
+        return "low"
+    return "high"
 
 
 def _percentile_is_over(case: Case, metric: str) -> bool:
@@ -254,13 +266,12 @@ def _needs(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...]
     if not arranged.tasks or "regressed" in words or any(stray.repeated for stray in strays):
         return Needs()
     most = max(case.most_trials, 2)
-    fresh = [task for task in arranged.tasks if task not in arranged.still]
-    left = [task for task in fresh if arranged.counts[task] < most]
+    left = [task for task in arranged.fresh if arranged.counts[task] < most]
     if "unconfirmed" in words and left:
         members: set[str] = set()
         for test, word in verdicts.items():
             if word == "unconfirmed":
-                weights = case.shown[case.findings[test].look][test].weights
+                weights = case.findings[test].shown.weights
                 members |= {task for task, weight in zip(arranged.tasks, weights, strict=True) if weight > 0}
         chosen = tuple(task for task in left if task in members)
         if chosen:
@@ -268,12 +279,15 @@ def _needs(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...]
     few = len(arranged.tasks) < FEWEST_TASKS and arranged.draw.rules.inconclusive != "warn"
     if few:
         return Needs()  # it cannot pass whatever further trials say
-    next_look = next((trials for trials in arranged.schedule if trials > arranged.trials), None)
+    next_look = next((trials for trials in arranged.schedule if trials > arranged.whole), None)
     is_raw = not arranged.tests and any(not limit.evidence for limit in arranged.draw.limits)
-    if next_look is not None and ("open" in words or not case.shown or is_raw):
-        short = tuple(task for task in left if arranged.counts[task] < next_look)
-        if short:
-            return Needs(short, next_look - min(arranged.counts[task] for task in short), "look")
+    if next_look is not None and ("open" in words or not case.seen or is_raw):
+        # the tasks that are farthest behind first, so that every task asked for takes the same number of trials
+        return Needs(
+            tuple(task for task in left if arranged.counts[task] == arranged.whole),
+            min([next_look, *(count for count in arranged.counts.values() if count > arranged.whole)]) - arranged.whole,
+            "look",
+        )
     again = tuple(stray.task for stray in strays if is_open(stray) and arranged.counts[stray.task] < most)
     return Needs(again, 1, "backstop") if again else Needs()
 
@@ -291,13 +305,14 @@ def _verdict(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ..
 
 def _evidence(case: Case, test: Test, word: str, family: int) -> MetricEvidence:
     arranged = case.arranged
-    entry = case.shown[-1][test]
+    seen = case.seen[-1]
+    finding = case.findings.get(test) if word in ("regressed", "unconfirmed") else None
+    entry = finding.shown if finding is not None else seen.plain[test]
     before, after = arranged.anchor.column(test.metric), arranged.run.column(test.metric)
     share = test.statistic == "share"
     top, top_task = largest(after)
-    fresh = [task for task in arranged.tasks if task not in arranged.still] or list(arranged.tasks)
-    finding = case.findings.get(test)
-    exact = test.metric in case.exact[-1]
+    fresh = arranged.fresh or arranged.tasks
+    exact = test.metric in seen.exact
     return MetricEvidence(
         name=test.metric,
         statistic=test.statistic,
@@ -305,19 +320,19 @@ def _evidence(case: Case, test: Test, word: str, family: int) -> MetricEvidence:
         effect=_rounded(entry.effect),
         interval=(_rounded(entry.interval[0]), _rounded(entry.interval[1])),
         threshold=_rounded(entry.threshold),
-        p=None if exact else _rounded(case.p[-1][test]),
+        p=None if exact else _rounded((case.seen[finding.look] if finding is not None else seen).p[test]),
         level=None if exact else _rounded(level(case.alpha / family, arranged.schedule, arranged.trials_base)),
         n=entry.n,
         trials_base=min(len(arranged.anchor.statuses[task]) for task in fresh),
         trials_run=min(arranged.counts[task] for task in fresh),
-        noise=None if share else _rounded(case.noises[test.metric]),
+        noise=None if share else _rounded(seen.noises[test.metric]),
         p95_base=None if share else value_of(arranged.anchor, test.metric, "p95", unknown="low"),
         p95_run=None if share else value_of(arranged.run, test.metric, "p95", unknown="high"),
         p95_base_interval=None if share else percentile_interval(before, PERCENTILES["p95"]),
         p95_run_interval=None if share else percentile_interval(after, PERCENTILES["p95"]),
         max=None if share else top,
         max_task=None if share else top_task,
-        found_at=finding.at if finding is not None and word in ("regressed", "unconfirmed") else None,
+        found_at=finding.trials if finding is not None else None,
     )
 
 

@@ -13,6 +13,8 @@ from pytest_fanout.records import Runaway
 TIMES = 3
 #: A repeated runaway fails when an unchanged class of this noise would show so many such tasks, at most.
 BY_CHANCE = 0.005
+#: The chance that a task which ran away once does so again, where the anchor shows no higher one.
+AGAIN = 0.1
 
 
 def robust_maximum(values: Sequence[int]) -> int:
@@ -49,7 +51,8 @@ def runaways(arranged: Arranged) -> tuple[Runaway, ...]:
             if not beyond or beyond * len(known) <= of_anchor * len(new):
                 continue
             # how many tasks would be expected to repeat this by chance
-            by_chance = len(fresh) * comb(len(new), beyond) * chances[metric] ** beyond
+            once, again = chances[metric]
+            by_chance = len(fresh) * comb(len(new), beyond) * once * again ** (beyond - 1)
             repeated = beyond >= 2 and 2 * beyond >= len(new) and by_chance <= BY_CHANCE
             rank = (repeated, beyond, Fraction(max(new), bound))
             if worst is None or rank > worst:
@@ -59,21 +62,26 @@ def runaways(arranged: Arranged) -> tuple[Runaway, ...]:
     return tuple(out)
 
 
-def chance_of_runaway(before: Mapping[str, Sequence[int | None]], tasks: Iterable[str]) -> float:
+def chance_of_runaway(before: Mapping[str, Sequence[int | None]], tasks: Iterable[str]) -> tuple[float, float]:
     """How often the anchor's own trials run away from the others of their task: noise of the class, not of a change.
 
-    Half an event is added, so that a class that never did it is not held to never do it.
+    Returns:
+        The chance of a trial (half an event is added, so that a class that never did it is not held to never do it),
+        and that of a further trial of a task that did it once, which is higher: tasks differ.
     """
     seen = of = 0
+    trials_of_such = 0
     for task in tasks:
         known = [value for value in before[task] if value is not None]
         if len(known) < 2:
             continue
+        away = 0
         for index, value in enumerate(known):
             others = known[:index] + known[index + 1 :]
-            seen += value > max(TIMES * robust_maximum(others), TIMES)
-            of += 1
-    return (seen + 0.5) / (of + 1)
+            away += value > max(TIMES * robust_maximum(others), TIMES)
+        seen, of = seen + away, of + len(known)
+        trials_of_such += len(known) if away else 0
+    return (seen + 0.5) / (of + 1), max(AGAIN, seen / trials_of_such if trials_of_such else 0.0)
 
 
 def is_open(runaway: Runaway) -> bool:

@@ -18,6 +18,8 @@ SEED = 20_261_130
 MOST = 9_999
 CHUNK = 1_000
 ENOUGH = 60
+#: Of the spread without regard to sides, so much is added to that within them: few trials can look too even.
+FLOOR = 0.05
 #: Above this many tasks the sum over them is normal for all that a verdict needs: its variance is exact.
 MOST_TASKS = 1_000
 #: Choices of one task that are held ready: all of them where there are no more, else a random part.
@@ -34,69 +36,131 @@ class Block:
     still: bool = False  # on the anchor's own recordings: nothing to shuffle
 
 
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A weighted sum over tasks of the difference between the sides, of one metric's values.
+
+    ``hypothesis``: the place of the hypothesis that it speaks for; of several sums the largest speaks.
+    """
+
+    metric: int
+    weights: Any  # tasks
+    hypothesis: int
+
+
 def p_values(
-    blocks: Sequence[Block], weights: Any, seen: Any, needed: float, *, seed: int = SEED
-) -> tuple[list[float], int]:
-    """The p value of each test, one-sided for growth, and how many choices were drawn at most.
+    blocks: Sequence[Block], sums: Sequence[Sum], needed: float, *, seed: int = SEED
+) -> tuple[list[float], list[float], int]:
+    """The p value of each hypothesis, one-sided for growth.
+
+    A sum is divided by its standard error from the spread within the sides, for what was seen and for each choice
+    anew: a growth that is there would else hide itself in the spread of the shuffled trials.
 
     Args:
         blocks: all tasks of a class.
-        weights: tests x tasks; a test is the weighted sum of the tasks' differences between the means of both sides.
-        seen: tests: the metric's place of each test.
+        sums: what is tested; hypotheses are numbered from 0.
         needed: the smallest level that a p value is held against; more choices are drawn where it asks for them.
 
     Returns:
-        p of each test, in order: (1 + choices that reach what was seen) / (1 + choices).
+        p of each hypothesis: (1 + choices that reach what was seen) / (1 + choices); each sum over its standard
+        error; how many choices were drawn (0: the sums of so many tasks are normal).
     """
     import numpy as np
 
-    blocks = [block for block in blocks if len(block.at)]
-    observed = np.zeros(len(seen))
-    fixed = np.zeros(len(seen))
-    moving = []
+    moving = [block for block in blocks if len(block.at) and not block.still]
+    parts = [_Part(block, sums) for block in moving]
+    fixed = np.zeros(len(sums))
     for block in blocks:
-        split = block.trials_base
-        difference = block.values[:, :, split:].mean(axis=2) - block.values[:, :, :split].mean(axis=2)
-        part = np.array([weights[test, block.at] @ difference[metric] for test, metric in enumerate(seen)])
-        observed += part
-        if block.still:
-            fixed += part
-        else:
-            moving.append(block)
+        if block.still and len(block.at):
+            fixed += _seen(block, sums)
+    observed = fixed + sum((_seen(block, sums) for block in moving), np.zeros(len(sums)))
+    floor = FLOOR * sum((part.whole for part in parts), np.zeros(len(sums)))
+    of_seen = [part.error(_differences(part.block)) for part in parts]
+    errors = np.sqrt(np.maximum(sum(of_seen, floor.copy()), 1e-300))
+    score = observed / errors
+    count = max(entry.hypothesis for entry in sums) + 1
+    members = [[place for place, entry in enumerate(sums) if entry.hypothesis == index] for index in range(count)]
+    best = np.array([score[places].max() for places in members])
     tasks = sum(len(block.at) for block in moving)
     if tasks == 0:
-        return [1.0] * len(seen), 0
+        return [1.0] * count, score.tolist(), 0
     if tasks > MOST_TASKS:
-        return _normal(moving, weights, seen, observed - fixed), 0
+        tails = [0.5 * math.erfc(value / math.sqrt(2)) for value in best.tolist()]
+        return [min(1.0, len(places) * p) for places, p in zip(members, tails, strict=True)], score.tolist(), 0
     rng = np.random.default_rng(seed)
     tables = [_table(block, rng, tasks) for block in moving]
-    scale = np.maximum(1.0, np.abs(weights).sum(axis=1) * max(float(np.abs(block.values).max()) for block in moving))
-    bar = observed - fixed - 1e-12 * scale  # equal choices differ by the rounding of their sums
+    bar = best - 1e-9 * np.maximum(1.0, np.abs(best))  # equal choices differ by the rounding of their sums
     most = min(199_999, max(MOST, math.ceil(20 / needed)))
-    reached = np.zeros(len(seen), dtype=np.int64)
+    reached = np.zeros(count, dtype=np.int64)
     drawn = 0
-    frozen: list[float | None] = [None] * len(seen)
-    while drawn < most:
+    settled: dict[int, float] = {}
+    while drawn < most and len(settled) < count:
         size = min(CHUNK - 1 if drawn == 0 else CHUNK, most - drawn)
-        sums = np.zeros((size, len(seen)))
-        for block, table in zip(moving, tables, strict=True):
-            choice = rng.integers(0, table.shape[2], size=(size, len(block.at)))
-            rows = np.arange(len(block.at))
-            for metric in range(table.shape[0]):
-                tests = [test for test, place in enumerate(seen) if place == metric]
-                if tests:
-                    sums[:, tests] += table[metric][rows, choice] @ weights[np.ix_(tests, block.at)].T
-        reached += (sums >= bar).sum(axis=0)
+        total = np.tile(fixed, (size, 1))
+        error = np.tile(floor, (size, 1))
+        for part, table in zip(parts, tables, strict=True):
+            choice = rng.integers(0, table.shape[2], size=(size, len(part.block.at)))
+            rows = np.arange(len(part.block.at))
+            for metric in {entry.metric for entry in sums}:
+                part.add(metric, table[metric][rows, choice], total, error)
+        scores = total / np.sqrt(np.maximum(error, 1e-300))
+        for index, places in enumerate(members):
+            reached[index] += int((scores[:, places].max(axis=1) >= bar[index]).sum())
         drawn += size
-        for test in range(len(seen)):
-            if frozen[test] is None and reached[test] >= ENOUGH:
-                frozen[test] = (1 + int(reached[test])) / (1 + drawn)
-        if all(value is not None for value in frozen):
-            break
-    return [
-        value if value is not None else (1 + int(count)) / (1 + drawn)
-        for value, count in zip(frozen, reached, strict=True)
-    ], drawn
+        for index in range(count):
+            if index not in settled and reached[index] >= ENOUGH:
+                settled[index] = (1 + int(reached[index])) / (1 + drawn)
+    left = {index: (1 + int(reached[index])) / (1 + drawn) for index in range(count) if index not in settled}
+    return [(settled | left)[index] for index in range(count)], score.tolist(), drawn
+
+
+class _Part:
+    """What one block adds to the sums and to the squares of their standard errors."""
+
+    def __init__(self, block: Block, sums: Sequence[Sum]) -> None:
+        import numpy as np
+
+        self.block = block
+        trials = block.values.shape[2]
+        share = 1 / block.trials_base + 1 / (trials - block.trials_base)
+        squares = ((block.values - block.values.mean(axis=2, keepdims=True)) ** 2).sum(axis=2) * share
+        self.metrics = [entry.metric for entry in sums]
+        self.weights = np.array([entry.weights[block.at] for entry in sums])
+        of_task = np.array([squares[entry.metric] for entry in sums])
+        # the variance of a difference, had the sides no difference at all: no choice changes it
+        self.whole = (self.weights**2 * of_task).sum(axis=1) / max(trials - 1, 1)
+        # within the sides: what is left of a task's squares when the square of its difference is taken off
+        self.factor = self.weights**2 / (trials - 2) if trials > 2 else np.zeros_like(self.weights)
+        self.constant = (self.factor * of_task).sum(axis=1) if trials > 2 else self.whole
+
+    def add(self, metric: int, differences: Any, total: Any, error: Any) -> None:
+        """``differences``: choices x tasks."""
+        places = [place for place, of_sum in enumerate(self.metrics) if of_sum == metric]
+        total[:, places] += differences @ self.weights[places].T
+        error[:, places] += self.constant[places] - differences**2 @ self.factor[places].T
+
+    def error(self, differences: Any) -> Any:
+        """``differences``: metrics x tasks."""
+        import numpy as np
+
+        return np.array(
+            [
+                self.constant[place] - self.factor[place] @ differences[metric] ** 2
+                for place, metric in enumerate(self.metrics)
+            ]
+        )
+
+
+def _differences(block: Block) -> Any:
+    split = block.trials_base
+    return block.values[:, :, split:].mean(axis=2) - block.values[:, :, :split].mean(axis=2)
+
+
+def _seen(block: Block, sums: Sequence[Sum]) -> Any:
+    import numpy as np
+
+    differences = _differences(block)
+    return np.array([entry.weights[block.at] @ differences[entry.metric] for entry in sums])
 
 
 def _table(block: Block, rng: Any, tasks: int) -> Any:
@@ -113,20 +177,3 @@ def _table(block: Block, rng: Any, tasks: int) -> Any:
     sides = np.full((len(chosen), trials), -1.0 / block.trials_base)
     np.put_along_axis(sides, chosen, 1.0 / new, axis=1)
     return block.values @ sides.T
-
-
-def _normal(blocks: Sequence[Block], weights: Any, seen: Any, observed: Any) -> list[float]:
-    import numpy as np
-
-    variance = np.zeros(len(seen))
-    for block in blocks:
-        trials = block.values.shape[2]
-        if trials < 2:
-            continue
-        spread = block.values.var(axis=2, ddof=1) * (1 / block.trials_base + 1 / (trials - block.trials_base))
-        for test, metric in enumerate(seen):
-            variance[test] += (weights[test, block.at] ** 2) @ spread[metric]
-    return [
-        0.5 * math.erfc(value / math.sqrt(2 * spread)) if spread > 0 else 1.0 if value <= 0 else 0.0
-        for value, spread in zip(observed.tolist(), variance.tolist(), strict=True)
-    ]
