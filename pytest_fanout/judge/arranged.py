@@ -21,7 +21,7 @@ FEWEST_TASKS_HEAVY = 20
 HEAVY_SHARE = 0.2
 FEWEST_HEAVY = 3
 #: Their weights: their size to this power, so that the very dearest count most.
-WEIGHT = 1.0
+WEIGHT = 1.5
 #: A trial farther from its task's median than so many usual differences is drawn in, in the second sum of a body test.
 FAR = 3.0
 #: Shares of trials, e.g. of capped ones, are compared as differences, not as ratios.
