@@ -59,7 +59,7 @@ class TrialTable:
         out: dict[str, Values] = {}
         for task, row in self.samples.items():
             trials = len(self.statuses[task])
-            if metric == "tokens":
+            if metric == "tokens" and "tokens" not in row:
                 pairs = zip(row["input_tokens"], row["output_tokens"], strict=True)
                 out[task] = tuple(None if a is None or b is None else a + b for a, b in pairs)
             else:

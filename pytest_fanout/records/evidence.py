@@ -57,6 +57,7 @@ class Runaway:
     bound: int  # three times the robust maximum of the task's own trials
     trials: int  # trials of the task in the new draw
     beyond: int  # how many of them are beyond the bound
+    repeated: bool  # more often than the noise of the class explains
 
 
 @dataclass(frozen=True, slots=True)
