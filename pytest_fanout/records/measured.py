@@ -167,6 +167,7 @@ class SessionFacts:
     pytest_exit: int = 0
     partial: bool = False  # tasks are missing and a selection explains it
     stopped: str | None = None  # why it ended early
+    withheld: int = 0  # collected, and not run because no look needed them
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,11 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
         texts.append(f"partial {tasks}/{session.expected}: a selection left tasks out; nothing can be accepted from it")
     left = [
         f"{count:,} {word}"
-        for word, count in (("deselected", session.deselected), ("skipped", session.skipped))
+        for word, count in (
+            ("deselected", session.deselected),
+            ("skipped", session.skipped),
+            ("withheld", session.withheld),
+        )
         if count
     ]
     if left:

@@ -37,6 +37,7 @@ class Told:
     selected: set[str] = field(default_factory=set)  # node ids that were to run
     measured: set[str] = field(default_factory=set)  # node ids that a TaskRun came from
     skipped: set[str] = field(default_factory=set)
+    withheld: set[str] = field(default_factory=set)  # node ids that no look asked for
     collected: int = 0
     deselected: int = 0
     unmarked: int = 0
@@ -147,7 +148,7 @@ class Finish:
     def _run(self) -> Run:
         told = self.told
         never_begun = sorted((told.selected - told.measured - told.skipped) & told.setup_failed.keys())
-        lost = sorted(told.selected - told.measured - told.skipped - told.setup_failed.keys())
+        lost = sorted(told.selected - told.measured - told.skipped - told.withheld - told.setup_failed.keys())
         problems = list(told.problems)
         if told.collection_failed:
             problems.append(
@@ -205,6 +206,7 @@ class Finish:
                 ran=len(told.measured),
                 deselected=told.deselected,
                 skipped=len(told.skipped),
+                withheld=len(told.withheld),
                 shard=self.shard,
                 pytest_exit=self.pytest_exit,
                 partial=partial and self.shard is None,

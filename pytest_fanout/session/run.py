@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_fanout import gate
 from pytest_fanout.config import MODES, AgentSettings, Settings, find_settings
 from pytest_fanout.errors import FanoutError, UsageError
 from pytest_fanout.gate.tree import work_tree_budget
 from pytest_fanout.meter import Meter
-from pytest_fanout.records import Baseline, EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
+from pytest_fanout.records import EvalSet, HttpAnswer, HttpRequest, Problem, TaskRun
 from pytest_fanout.session import api
 from pytest_fanout.session.after import AfterTheEnd
+from pytest_fanout.session.anchors import Anchors
 from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
@@ -30,12 +30,12 @@ from pytest_fanout.session.outside.agents import Outside, check_extra
 from pytest_fanout.session.proof import Prover
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.evalsets import read_evalset
-from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.wire.canonical import compile_volatile
 
 if TYPE_CHECKING:
     from pytest_fanout.session.flow.flow import Flow
+    from pytest_fanout.session.looks.driver import Looks
 
 DEFAULT_TRIALS = 5
 _DATA = "fanout_task_run"  # the attribute that carries a pickled TaskRun on a test report
@@ -57,6 +57,7 @@ class FanoutSession:
     serves = False  # it only runs what another one asks for
     replays = False  # whatever its mode, nothing goes to the network
     flow: Flow | None = None
+    looks: Looks | None = None
 
     def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
         self.config = config
@@ -93,11 +94,12 @@ class FanoutSession:
         self.verdict_text: str | None = None
         self.after = AfterTheEnd(report, run_id)
         self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
-        self._anchors: dict[str, Baseline] | None = None
+        self.anchors = Anchors(self.settings, config.getoption("fanout_base"))
         if self.mode != "replay" and not self.serves and not config.option.collectonly:
             from pytest_fanout.session.flow.flow import Flow
+            from pytest_fanout.session.looks.driver import looks_of
 
-            self.flow = Flow(self)
+            self.flow, self.looks = Flow(self), looks_of(self)
 
     # --- start -----------------------------------------------------------------------------------------------------
 
@@ -114,6 +116,8 @@ class FanoutSession:
                     args.append(str(path))
         if self.flow is not None:
             self.config.pluginmanager.register(self.flow, "fanout-flow")
+        if self.looks is not None:
+            self.config.pluginmanager.register(self.looks, "fanout-looks")
         if self.is_controller or self.config.option.collectonly:
             return
         codecs = codecs_of(self.config.hook.pytest_fanout_codecs)
@@ -356,38 +360,11 @@ class FanoutSession:
             return report
         setattr(report, _DATA, pickle.dumps(task_run).hex())
         if report.failed:
-            reason = self._left_to_the_gate(task_run)
+            reason = self.anchors.leaves_to_the_gate(task_run)
             if reason is not None:
                 report.outcome = "skipped"
                 report.wasxfail = reason
         return report
-
-    def _left_to_the_gate(self, task_run: TaskRun) -> str | None:
-        """Why a failing trial does not fail its item: the gate decides on it. None: the item fails."""
-        if task_run.status == "stale":
-            return "stale recording"
-        if task_run.status in ("capped", "timeout"):
-            return f"capped: {task_run.capped}"
-        anchor = self.anchor(task_run.agent)
-        known = anchor.tasks.get(task_run.task) if anchor is not None else None
-        if known is None:
-            return f"failed, and the baseline does not say that it passes: {task_run.error}"
-        if not all(trial.passed for trial in known.trials):
-            return f"failed, as in the baseline: {task_run.error}"
-        return None
-
-    def anchor(self, agent: str) -> Baseline | None:
-        """HEAD's anchor of a class; None where there is none, or git does not tell."""
-        if self._anchors is None:
-            self._anchors = {}
-            try:
-                repo = Repository.find(self.settings.root)
-                head = repo.head().rev if repo is not None else None
-                if repo is not None and head is not None:
-                    self._anchors = gate.read_anchors(repo, head, self.settings)
-            except FanoutError:
-                pass  # the gate reports it; without an anchor the item is left to the gate as well
-        return self._anchors.get(agent)
 
     # --- results ---------------------------------------------------------------------------------------------------
 
@@ -432,6 +409,8 @@ class FanoutSession:
             api.activate(None)
             self.meter.linger(self.after.tell)
             self.meter = None
+        if self.looks is not None:
+            self.told.problems.extend(self.looks.end())
         if self.flow is not None:
             self.told.problems.extend(self.flow.end())
         if self.config.option.collectonly:

@@ -160,6 +160,14 @@ class RecordingStore:
             return None
         return tape.checked_lines(data, str(path), MEND)[1]
 
+    def draw(self, agent: str, task: str, trial: int) -> int | None:
+        """How many times a trial has been recorded, from its header line; None: no file, or one without a header."""
+        path = self.path(agent, task, trial)
+        try:
+            return int(self._header(path)["draw"])
+        except (IntegrityError, OSError):
+            return None
+
     def hosts(self, tasks: Iterable[tuple[str, str]]) -> frozenset[str]:
         """``host:port`` of every model request on record of some tasks (class, id), from the header lines alone.
 

@@ -88,12 +88,8 @@ def test_what_was_imported_from_the_work_tree_instead(repo: Repository) -> None:
     """A module of the project that an installed package led to is the head's and not the base's."""
     made = Worktree(repo, "HEAD~1")
     try:
-        files = [
-            f"{repo.root}/shop/agents.py",
-            f"{made.moved.root}/shop/agents.py",
-            f"{repo.root}/.venv/x.py",
-            "/usr/x.py",
-        ]
+        theirs, base = f"{repo.root}/shop/agents.py", f"{made.moved.root}/shop/agents.py"
+        files = [theirs, base, f"{repo.root}/.venv/x.py", "/usr/x.py"]
         assert made.moved.strays(files) == (theirs,)
     finally:
         made.remove()

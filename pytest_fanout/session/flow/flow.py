@@ -72,7 +72,10 @@ class Flow:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         works = self._session.works
-        trials = [Trial(w.agent, w.task, w.trial) for item in session.items if (w := works.get(item)) is not None]
+        trials = [
+            Trial(work.agent, work.task, work.trial) if (work := works.get(item)) is not None else None
+            for item in session.items
+        ]
         if self._is_worker:
             # the controller collects nothing: any of its workers tells it what there is, before it tells xdist
             fresh = self._folder / f"trials-{os.getpid()}"
@@ -84,20 +87,28 @@ class Flow:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
         if self._progress is None:
-            self._begin(pickle.loads((self._folder / "trials").read_bytes()))
+            self._begin(self.collected())
 
-    def _begin(self, trials: Sequence[Trial]) -> None:
-        session = self._session
+    def collected(self) -> list[Trial | None]:
+        """Of each item that the workers of xdist have collected, its trial; None: the item is none of ours."""
+        found: list[Trial | None] = pickle.loads((self._folder / "trials").read_bytes())
+        return found
+
+    def _begin(self, collected: Sequence[Trial | None]) -> None:
+        session, trials = self._session, [trial for trial in collected if trial is not None]
         try:
             prices = fleet_of(session.settings).prices
         except FanoutError:
             prices = Prices()  # the verdict names what is wrong with it
-        self._progress = Progress(trials, prices)
+        looks = session.looks
+        # with looks, each round tells what it runs
+        self._progress = Progress(trials if looks is None else (), prices)
         lines = forecast(
             session.mode,
             trials,
             lambda trial: trial.trial in session.store.trials(trial.agent, trial.task),
             lambda agent: self._last_draw(agent, trials),
+            is_spared=looks.may_spare(trials) if looks is not None else lambda trial: False,
             prices=prices,
             workers=max(1, self._nodes),
             paces=self._paces,
@@ -117,7 +128,12 @@ class Flow:
             hosts = session.budget.measure.model_hosts
             return measure_trial(recording.exchanges, recording.duration_ms, codecs, hosts).samples
 
-        return last_draw(agent, recorded, session.store.load, measure, session.anchor(agent))
+        return last_draw(agent, recorded, session.store.load, measure, session.anchors.head(agent))
+
+    def asked(self, trials: Sequence[Trial]) -> None:
+        """A round of these begins."""
+        if self._progress is not None:
+            self._progress.asked(trials)
 
     # --- meanwhile ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +173,7 @@ class Flow:
         if not self._is_worker:
             told, spent = self._session.told, self.allowance.spent()
             if spent.refused and self.limit is not None:
-                done, of = len(told.task_runs), len(told.selected)
+                done, of = len(told.task_runs), len(told.selected - told.withheld)
                 problems.append(stopped_problem(self.limit, spent, self._session.mode, done, of))
             problems += [slowed_problem(slowed) for slowed in self.allowance.slowed() if slowed.waited_s >= 1]
         self.allowance.close()

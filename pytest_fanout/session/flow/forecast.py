@@ -125,6 +125,7 @@ def forecast(
     is_recorded: Callable[[Trial], bool],
     draw_of: Callable[[str], LastDraw | None],
     *,
+    is_spared: Callable[[Trial], bool] = lambda trial: False,
     prices: Prices,
     workers: int,
     paces: Mapping[str, Pace],
@@ -133,37 +134,52 @@ def forecast(
     """The lines to show; none when nothing was selected.
 
     In record mode only missing trials run live for sure. What is stale comes out when it is met.
+
+    Args:
+        is_spared: whether evidence may stand before this trial is needed.
     """
     by_class: dict[str, list[Trial]] = {}
     for trial in trials:
         by_class.setdefault(trial.agent, []).append(trial)
     lines: list[str] = []
-    sure_in_all, more_in_all, any_more = Cost(usd=0.0), Cost(usd=0.0), False
+    sure_in_all, more_in_all, any_more, any_spared = Cost(usd=0.0), Cost(usd=0.0), False, False
     for agent, own in sorted(by_class.items()):
-        sure = [trial for trial in own if mode != "record" or not is_recorded(trial)]
+        spared = {trial for trial in own if is_spared(trial)}
+        sure = [trial for trial in own if trial not in spared and (mode != "record" or not is_recorded(trial))]
         draw, more = draw_of(agent), len(own) - len(sure)
         pace = paces.get(agent, Pace())
         cost, on_top = (cost_of(count, draw, prices, workers, pace) for count in (len(sure), more))
-        sure_in_all, more_in_all, any_more = sure_in_all + cost, more_in_all + on_top, any_more or more > 0
+        sure_in_all, more_in_all = sure_in_all + cost, more_in_all + on_top
+        any_more, any_spared = any_more or more > 0, any_spared or bool(spared)
         source = f", by {draw.source}" if draw is not None else ", for there is no recording and no anchor"
-        lines.append(f"fanout: {agent}: {_said(mode, sure, cost, more, on_top)}{source}")
+        lines.append(f"fanout: {agent}: {_said(mode, sure, cost, more, on_top, bool(spared))}{source}")
     if len(lines) > 1:
-        top = f"; stale ones come on top, at most {_amounts(more_in_all)}" if any_more else ""
-        lines.append(f"fanout: in all{', at least' if mode == 'record' else ''}: {_amounts(sure_in_all)}{top}")
+        top = f"; {_on_top(mode, any_spared)}, at most {_amounts(more_in_all)}" if any_more else ""
+        at_least = ", at least" if mode == "record" or any_spared else ""
+        lines.append(f"fanout: in all{at_least}: {_amounts(sure_in_all)}{top}")
     foreseen = sure_in_all.calls if limit is not None and limit.unit == "calls" else sure_in_all.tokens
     if limit is not None and foreseen is not None and foreseen > limit.amount:
         lines.append(f"fanout: that is more than its spend limit of {limit.told}, before which it will stop")
     return tuple(lines)
 
 
-def _said(mode: str, sure: Sequence[Trial], cost: Cost, more: int, on_top: Cost) -> str:
+def _said(mode: str, sure: Sequence[Trial], cost: Cost, more: int, on_top: Cost, is_spared: bool) -> str:
     tasks = counted(len({trial.task for trial in sure}), "task")
     these = f"{counted(len(sure), 'trial')} of {tasks}"
+    top = f"; {_on_top(mode, is_spared)}, at most {number(more)}: {_amounts(on_top)}" if more else ""
     if mode != "record":
-        return f"{these} run{'s' if len(sure) == 1 else ''} live: {_amounts(cost)}"
-    verb = "is" if len(sure) == 1 else "are"
-    missing = f"at least {these} {verb} missing: {_amounts(cost)}" if sure else "no trial is missing"
-    return f"{missing}; stale ones come on top, at most {number(more)}: {_amounts(on_top)}" if more else missing
+        at_least = "at least " if more else ""
+        return f"{at_least}{these} run{'s' if len(sure) == 1 else ''} live: {_amounts(cost)}{top}"
+    if not sure:
+        return f"no trial is {'sure to run live' if is_spared else 'missing'}{top}"
+    return f"at least {these} {'is' if len(sure) == 1 else 'are'} missing: {_amounts(cost)}{top}"
+
+
+def _on_top(mode: str, is_spared: bool) -> str:
+    """What may run live beside what is sure."""
+    if not is_spared:
+        return "stale ones come on top"
+    return ("stale ones and " if mode == "record" else "") + "those that evidence needs come on top"
 
 
 def _amounts(cost: Cost) -> str:

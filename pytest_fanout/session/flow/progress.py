@@ -19,22 +19,26 @@ class Progress:
     """Fed with each trial that has ended.
 
     Args:
-        trials: all that were selected.
+        trials: those that will run for all that is known; ``asked`` adds what turns out to be needed.
         clock: seconds, from any beginning.
     """
 
     def __init__(self, trials: Sequence[Trial], prices: Prices, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._prices = prices
-        self._total = len(trials)
+        self._total = 0
         self._open: dict[tuple[str, str], int] = {}
-        for trial in trials:
-            self._open[trial.agent, trial.task] = self._open.get((trial.agent, trial.task), 0) + 1
-        self._tasks = len(self._open)
+        self.asked(trials)
         self._begun_at = self._told_at = clock()
         self._told_tenth = 0
         self._done = self._calls = self._tokens = self._unknown = 0
         self._usd: float | None = 0.0
+
+    def asked(self, trials: Sequence[Trial]) -> None:
+        """So many trials more will run."""
+        self._total += len(trials)
+        for trial in trials:
+            self._open[trial.agent, trial.task] = self._open.get((trial.agent, trial.task), 0) + 1
 
     def add(self, run: TaskRun) -> str | None:
         """Count a trial; the line to show now, None when the last one is fresh enough."""
@@ -70,7 +74,7 @@ class Progress:
         tasks = sum(left <= 0 for left in self._open.values())
         at_least = "at least " if self._unknown else ""
         parts = [
-            f"fanout: {number(tasks)} of {counted(self._tasks, 'task')} done ({number(self._done)} of"
+            f"fanout: {number(tasks)} of {counted(len(self._open), 'task')} done ({number(self._done)} of"
             f" {counted(self._total, 'trial')})",
             counted(self._calls, "live call"),
             f"{at_least}{counted(self._tokens, 'token')}",

@@ -1,0 +1,61 @@
+"""A draw that ends early leaves nothing of the draw before it behind: recordings go, their digests are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pytest_fanout.errors import FanoutError
+from pytest_fanout.records import Problem, TaskRun
+from pytest_fanout.store.recordings import RecordingStore
+
+
+def end_draws(
+    store: RecordingStore, runs: Sequence[TaskRun], not_run: Mapping[tuple[str, str], Sequence[int]]
+) -> tuple[list[TaskRun], list[Problem]]:
+    """Remove what an older draw has left of tasks that are on a newer one.
+
+    The digests of what is removed go into the last recording of the newer draw, so that no draw goes uncounted.
+
+    Args:
+        runs: every trial that was measured.
+        not_run: by class and task, the trials that the draw ended without.
+
+    Returns:
+        ``runs`` with the digests that recordings have now, and what could not be done.
+    """
+    told = list(runs)
+    problems: list[Problem] = []
+    for (agent, task), trials in not_run.items():
+        own = [run for run in told if (run.agent, run.task) == (agent, task)]
+        if not own or any(run.recording is None for run in own):
+            continue
+        try:
+            left = {trial: draw for trial in trials if (draw := store.draw(agent, task, trial)) is not None}
+            is_new = all(run.new_draw for run in own)
+            older = [trial for trial, draw in left.items() if is_new or draw < min(run.draw for run in own)]
+            if not older:
+                continue
+            last = max(own, key=lambda run: run.trial)
+            digest = _keep_digests(store, last, older)
+            for trial in older:
+                store.remove(agent, task, trial)
+        except FanoutError as error:
+            problems.append(Problem(error.slug, str(error), "invalid", agent, task))
+            continue
+        same = (agent, task, last.trial)
+        told = [replace(run, recording=digest) if (run.agent, run.task, run.trial) == same else run for run in told]
+    return told, problems
+
+
+def _keep_digests(store: RecordingStore, last: TaskRun, older: Sequence[int]) -> str:
+    """Add what is removed to the last recording of the draw. Returns its digest."""
+    gone: list[str] = []
+    for trial in older:
+        try:
+            old = store.load(last.agent, last.task, trial)
+        except FanoutError:
+            continue  # a file that cannot be read has no digest to keep
+        gone += [*old.replaced, old.digest]
+    recording = store.load(last.agent, last.task, last.trial)
+    return store.save(replace(recording, replaced=tuple(dict.fromkeys((*recording.replaced, *gone))))).digest

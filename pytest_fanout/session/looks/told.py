@@ -1,0 +1,44 @@
+"""What a run says of trials that it did not need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pytest_fanout.records import Problem, TaskRun
+from pytest_fanout.session.flow.words import counted, number
+from pytest_fanout.session.looks.agenda import Agenda
+
+
+def withheld_problems(agenda: Agenda, runs: Sequence[TaskRun], standing: Mapping[str, bool]) -> tuple[Problem, ...]:
+    """A notice for each class on a new draw: what was withheld and why, and what that has saved.
+
+    Args:
+        standing: by class on a new draw, whether its evidence stood in the end.
+    """
+    problems = []
+    for agent in sorted({trial.agent for trial in agenda.withheld}):
+        left = [trial for trial in agenda.withheld if trial.agent == agent]
+        own = [run for run in runs if run.agent == agent]
+        ran, of = agenda.looks(agent)
+        if agent in agenda.broken:
+            why = "a trial gave no number that can be trusted, so that no more were asked for"
+        elif standing.get(agent):
+            why = f"evidence stood after {number(ran)} of {counted(of, 'trial')} a task"
+        elif agent in standing:
+            why = "nothing asks for them, though the evidence is short"
+        elif any(run.new_draw for run in own):
+            why = "the run was stopped before the evidence stood"
+        else:
+            continue  # nothing was drawn anew: there was nothing to save
+        costs = [run.spent_calls if run.new_draw else run.samples.get("fanout") or 0 for run in own]
+        saved = len(left) * sum(costs) / len(costs) if costs else 0
+        problems.append(
+            Problem(
+                "trials-withheld",
+                f"{agent}: {counted(len(left), 'trial')} withheld: {why}; "
+                f"{counted(sum(run.spent_calls for run in own), 'live call')} made, about {number(saved)} saved",
+                "notice",
+                agent,
+            )
+        )
+    return tuple(problems)
