@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add(
         "--fanout-trials", type=int, metavar="N", help="trials per task (default: every recorded one; 5 for a new draw)"
     )
+    add(
+        "--fanout-control",
+        type=int,
+        metavar="N",
+        help="beside new trials run the base commit's agent on N tasks a class, to tell code from environment",
+    )
     add("--fanout-agent", action="append", default=[], metavar="NAME", help="only this agent class (repeatable)")
     add("--fanout-shard", metavar="I/N", help="only this part of the tasks; combine the reports afterwards")
     add(
@@ -75,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         names = ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base", "fanout_spend_limit")
         given = [name for name in names if config.getoption(name)]
+        if config.getoption("fanout_control") is not None:
+            given.append("fanout_control")
         if config.getoption("fanout_mode") != "replay":
             given.append("fanout_mode")
         if config.getoption("fanout_replay_speed") != "fast":

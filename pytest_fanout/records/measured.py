@@ -189,6 +189,19 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlTrial:
+    """A trial of the base commit's agent, run live beside the head's."""
+
+    agent: str
+    task: str
+    trial: int
+    status: str
+    passed: bool
+    samples: Samples
+    models_served: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One measured run: everything the gate needs to know of it."""
 
@@ -208,6 +221,7 @@ class Run:
     ci: bool = False
     sealed: bool = True
     volatile: tuple[str, ...] = ()  # entries of budget.toml that were in force: what matching ignores
+    control: tuple[ControlTrial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,15 @@ class Anchors:
             self._compared = anchors, budget
         return self._compared
 
+    def base(self) -> tuple[Repository, str] | None:
+        """The commit to compare with. None: there is none, or git does not tell."""
+        try:
+            repo = Repository.find(self._settings.root)
+            rev = repo.resolve_base(self._option).rev if repo is not None else None
+        except FanoutError:
+            return None
+        return (repo, rev) if repo is not None and rev is not None else None
+
     def leaves_to_the_gate(self, run: TaskRun) -> str | None:
         """Why a failing trial does not fail its item: the gate decides on it. None: the item fails."""
         if run.status == "stale":

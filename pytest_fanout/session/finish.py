@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
@@ -17,10 +17,25 @@ from pytest_fanout.errors import FanoutError, GitError, UsageError
 from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.meter import RunFacts
-from pytest_fanout.records import Base, Budget, EvalSet, Head, Problem, Run, SessionFacts, TaskRun, Totals, Verdict
+from pytest_fanout.records import (
+    Base,
+    Budget,
+    ControlTrial,
+    EvalSet,
+    Head,
+    Problem,
+    Run,
+    SessionFacts,
+    TaskRun,
+    Totals,
+    Verdict,
+)
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_report
+
+if TYPE_CHECKING:
+    from pytest_fanout.session.control.arm import ControlArm
 
 _NOTHING_RAN = (
     "no task was measured; mend: name an eval set in [tool.fanout.agents.<class>] of pyproject.toml, or mark a test "
@@ -50,6 +65,7 @@ class Told:
     setup_failed: dict[str, str] = field(default_factory=dict)  # node id -> first line of the error
     node_ids_given: bool = False
     stopped: str | None = None
+    control: list[ControlTrial] = field(default_factory=list)
 
     def take(self, facts: RunFacts) -> None:
         """Add what the meter found outside every task."""
@@ -58,6 +74,12 @@ class Told:
         self.unattributed += facts.unattributed
         self.aside += facts.setup
 
+    def add_control(self, arm: ControlArm) -> None:
+        """End a control arm, and take what came of it."""
+        arm.end()
+        self.control += arm.trials
+        self.problems.extend(problem for problem in arm.problems if problem not in self.problems)
+
     def portable(self) -> dict[str, Any]:
         """What a worker tells beside its test reports."""
         return {
@@ -65,6 +87,7 @@ class Told:
             "deselected": self.deselected,
             "collection_failed": self.collection_failed,
             "counts": (self.late, self.unattributed, self.aside),
+            "control": self.control,
         }
 
     def add(self, told: Mapping[str, Any]) -> None:
@@ -76,6 +99,7 @@ class Told:
         self.late += late
         self.unattributed += unattributed
         self.aside += aside
+        self.control += told["control"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,6 +242,7 @@ class Finish:
             ci=is_ci(),
             sealed=self.budget.measure.seal_keys,
             volatile=self.budget.measure.volatile,
+            control=tuple(sorted(told.control, key=lambda made: (made.agent, made.task, made.trial))),
         )
 
     def _listed(self) -> set[tuple[str, str]]:

@@ -34,6 +34,7 @@ from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.wire.canonical import compile_volatile
 
 if TYPE_CHECKING:
+    from pytest_fanout.session.control.arm import ControlArm
     from pytest_fanout.session.flow.flow import Flow
     from pytest_fanout.session.looks.driver import Looks
 
@@ -58,6 +59,7 @@ class FanoutSession:
     replays = False  # whatever its mode, nothing goes to the network
     flow: Flow | None = None
     looks: Looks | None = None
+    control: ControlArm | None = None
 
     def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
         self.config = config
@@ -120,6 +122,10 @@ class FanoutSession:
             self.config.pluginmanager.register(self.looks, "fanout-looks")
         if self.is_controller or self.config.option.collectonly:
             return
+        if self.config.getoption("fanout_control") is not None:
+            from pytest_fanout.session.control.arm import control_of
+
+            self.control = control_of(self)
         codecs = codecs_of(self.config.hook.pytest_fanout_codecs)
         self.meter = Meter(
             mode="replay" if self.replays else self.mode,
@@ -336,6 +342,8 @@ class FanoutSession:
         def measured() -> None:
             task_run, error = runner.run(work, original)
             self.finished[item] = task_run
+            if self.control is not None:
+                self.control.repeat(task_run)
             self.config.hook.pytest_fanout_task_finished(task_run=task_run)
             if task_run.status == "stale":
                 # what the agent made of the refusal is beside the point, and its traceback takes longer than its task
@@ -402,6 +410,8 @@ class FanoutSession:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.runner is not None and self.runner.prover is not None:
             self.runner.prover.end()
+        if self.control is not None:
+            self.told.add_control(self.control)
         if self.outside is not None:
             self.outside.stop()
         if self.meter is not None:

@@ -18,6 +18,7 @@ from pytest_fanout.records import (
     OUTCOMES,
     Base,
     CallSite,
+    ControlTrial,
     Head,
     Problem,
     Run,
@@ -136,6 +137,11 @@ def read_report(path: Path) -> Run:
         ci=document["ci"],
         sealed=document["sealed"],
         volatile=tuple(document.get("volatile", ())),
+        control=tuple(
+            ControlTrial(entry["name"], **{**made, "models_served": tuple(made["models_served"])})
+            for entry in document["classes"]
+            for made in entry.get("control", ())
+        ),
     )
 
 
