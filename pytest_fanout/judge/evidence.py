@@ -259,7 +259,8 @@ def _verdict(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ..
         return "invalid"
     if "regressed" in words or any(stray.repeated for stray in strays):
         return "regressed"
-    if needs or words & {"unconfirmed", "open", "high"} or len(case.arranged.tasks) < FEWEST_TASKS:
+    waits = needs.why in ("confirm", "backstop") or (needs.why == "look" and case.arranged.tests)
+    if waits or words & {"unconfirmed", "open", "high"} or len(case.arranged.tasks) < FEWEST_TASKS:
         return "inconclusive"
     return "pass"
 

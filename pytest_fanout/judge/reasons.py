@@ -77,7 +77,7 @@ def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
             f"{FEWEST_TASKS} are needed; mend: accept it as the new anchor, or add tasks"
         )
         yield Reason("few-tasks-new-draw", text, "inconclusive")
-    elif needs.why == "look":
+    elif needs.why == "look" and arranged.tests:
         still = sorted({_of(test) for test, word in verdicts.items() if word == "open"})
         what = f"the evidence on {', '.join(still)} is open" if still else "there is nothing to judge yet"
         text = f"after {_trials(arranged.whole)} {what}; mend: run {_trials(needs.trials, 'more')}: {RECORD}"
