@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 from pytest_fanout.gate.completeness import Measured, measure
+from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
 from pytest_fanout.gate.drift import of_drift, of_taken_away
 from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
@@ -24,7 +25,7 @@ from pytest_fanout.records import (
     Baseline,
     Budget,
     ClassResult,
-    JudgeRules,
+    Comparison,
     Limit,
     MetricResult,
     Problem,
@@ -34,9 +35,6 @@ from pytest_fanout.records import (
 
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
-
-#: A new draw of fewer tasks is never a pass.
-FEWEST_TASKS = 10
 
 #: Verdicts that only the whole class can have: a shard says `shard` instead.
 _OF_THE_WHOLE = frozenset(
@@ -56,6 +54,7 @@ class Grounds:
     today: date
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
+    evidence: Mapping[str, Comparison] = field(default_factory=dict)  # of the classes on a new draw
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -75,9 +74,15 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
     problems += _of_history(agent, base, head, limits, grounds, moved=base is not None and covering is not None)
     metrics = _metrics(base, head, measured, limits, covering)
-    problems += _of_metrics(agent, metrics, limits, _nearest(base, head, measured), measured, covering)
-    if covering is None and not any(problem.verdict == "invalid" for problem in problems):
-        problems += _of_few_tasks(agent, measured, grounds.budget.judge_for(agent))
+    anchor = nearest_anchor(base, head, measured)
+    # an approval holds the run to its ceilings, by raw numbers
+    comparison = grounds.evidence.get(agent) if covering is None and measured.draw in ("new", "mixed") else None
+    if comparison is not None and anchor is not None:
+        metrics = with_evidence(metrics, comparison, limits, measured.table)
+        if not any(problem.verdict == "invalid" for problem in problems):
+            problems += of_evidence(agent, comparison, grounds.budget.judge_for(agent))
+            problems += new_tasks_over(agent, anchor, measured, limits)
+    problems += _of_metrics(agent, metrics, limits, anchor, measured, covering)
     if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
         early = find_permit(
             agent,
@@ -98,7 +103,8 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
                     agent,
                 )
             )
-    return _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
+    result = _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
+    return replace(result, evidence=comparison)
 
 
 def _permit(
@@ -251,7 +257,7 @@ def _metrics(
     """All tasks, then the tasks shared with the anchor where those differ; bounds of base and of a tighter HEAD."""
     if not measured.table.statuses:
         return ()
-    anchor = _nearest(base, head, measured)
+    anchor = nearest_anchor(base, head, measured)
     if anchor is None:
         return beside(None, measured.table, limits)
     results: list[MetricResult] = []
@@ -274,7 +280,7 @@ def _metrics(
     return tuple(results)
 
 
-def _nearest(base: Baseline | None, head: Baseline | None, measured: Measured) -> Baseline | None:
+def nearest_anchor(base: Baseline | None, head: Baseline | None, measured: Measured) -> Baseline | None:
     """The anchor to compare with: the base's; HEAD's where the base has none, or none of the tasks of a partial run."""
     ran = set(measured.table.statuses)
     if base is not None and measured.partial and not ran & set(base.tasks):
@@ -353,7 +359,7 @@ def _of_metrics(
                         agent,
                     )
                 )
-        elif metric.over:
+        elif metric.over and metric.evidence is None:  # evidence gives reasons of its own
             problems.append(
                 Problem(
                     "over-limit",
@@ -364,22 +370,6 @@ def _of_metrics(
                 )
             )
     return problems
-
-
-def _of_few_tasks(agent: str, measured: Measured, rules: JudgeRules) -> list[Problem]:
-    """With few tasks, two draws of one unchanged agent differ by more than any budget: that is never a pass."""
-    tasks = len(measured.table.statuses)
-    if measured.draw not in ("new", "mixed") or tasks >= FEWEST_TASKS:
-        return []
-    return [
-        Problem(
-            "few-tasks-new-draw",
-            f"{agent}: a new draw of {tasks} task{'' if tasks == 1 else 's'} cannot be shown to be within budget, "
-            f"at least {FEWEST_TASKS} are needed; mend: accept it as the new anchor, or add tasks",
-            "notice" if rules.inconclusive == "warn" else "inconclusive",
-            agent,
-        )
-    ]
 
 
 def _is_relative(limits: Sequence[Limit], name: str) -> bool:
