@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from pytest_fanout.gate.completeness import Measured, measure
+from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
 from pytest_fanout.gate.drift import of_drift, of_taken_away
 from pytest_fanout.gate.loosening import gated_values, loosening
@@ -24,6 +25,7 @@ from pytest_fanout.records import (
     Approval,
     Baseline,
     Budget,
+    Cause,
     ClassResult,
     Comparison,
     Limit,
@@ -103,8 +105,13 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
                     agent,
                 )
             )
+    told: tuple[Cause, ...] = ()
+    if anchor is not None:
+        rules = grounds.budget.judge_for(agent)
+        told = causes_of(run, agent, table_of_baseline(anchor), measured.table, limits, rules)
+        problems += of_causes(agent, told)
     result = _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
-    return replace(result, evidence=comparison)
+    return replace(result, evidence=comparison, causes=told)
 
 
 def _permit(

@@ -9,7 +9,7 @@ from math import floor
 
 from pytest_fanout.judge.distribution import Unknown, largest, mean, share_percent, statistic
 from pytest_fanout.judge.limits import is_over, limit_value
-from pytest_fanout.records import MEASURED, Baseline, Limit, MetricResult, TaskRun
+from pytest_fanout.records import MEASURED, Baseline, ControlTrial, Limit, MetricResult, TaskRun
 
 Values = tuple[int | None, ...]
 
@@ -97,6 +97,13 @@ def table_of_runs(runs: Sequence[TaskRun]) -> TrialTable:
         samples,
         {task: tuple(trial.status for trial in trials) for task, trials in by_task.items()},
         {task: tuple(trial.passed for trial in trials) for task, trials in by_task.items()},
+    )
+
+
+def table_of_control(trials: Sequence[ControlTrial]) -> TrialTable:
+    """The trials of a control arm, of one class."""
+    return table_of_runs(
+        [TaskRun(made.agent, made.task, made.trial, made.status, made.passed, made.samples) for made in trials]
     )
 
 

@@ -21,7 +21,7 @@ from pytest_fanout.records.committed import (
     SiteStats,
     TrialFacts,
 )
-from pytest_fanout.records.evidence import Comparison, MetricEvidence, Needs, Reason, Runaway
+from pytest_fanout.records.evidence import Cause, Comparison, MetricEvidence, Needs, Reason, Runaway
 from pytest_fanout.records.exchange import (
     Attempt,
     CallSite,
@@ -85,6 +85,7 @@ __all__ = [
     "Budget",
     "CallSite",
     "Caps",
+    "Cause",
     "Change",
     "ClassDemand",
     "ClassResult",

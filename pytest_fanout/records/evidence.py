@@ -48,6 +48,21 @@ class MetricEvidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """What is behind the growth of one metric, as the control arm tells it apart.
+
+    ``environment``: the base commit's agent of today beside the anchor; ``code``: the head's agent beside it.
+    """
+
+    metric: str
+    label: str  # code environment both unknown
+    environment: MetricEvidence
+    code: MetricEvidence
+    tasks: int  # that all three hold
+    trials: int  # of the control arm
+
+
+@dataclass(frozen=True, slots=True)
 class Runaway:
     """A trial far beyond everything that its task did in the anchor."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_fanout.records.evidence import Comparison
+from pytest_fanout.records.evidence import Cause, Comparison
 from pytest_fanout.records.exchange import CallSite
 from pytest_fanout.records.measured import Base, Head, Problem
 
@@ -100,6 +100,7 @@ class ClassResult:
     baseline_base: str | None = None  # digests
     baseline_head: str | None = None
     evidence: Comparison | None = None  # of a new draw
+    causes: tuple[Cause, ...] = ()  # where a control arm ran
 
     @property
     def outcome(self) -> str:

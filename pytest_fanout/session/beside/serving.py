@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Generator, Mapping
@@ -55,7 +56,7 @@ class ServingSession(FanoutSession):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        following = dict(zip(session.items, [*session.items[1:], None], strict=True))
+        following = dict(itertools.pairwise([*session.items, None]))
         # of those that were collected, not of those that another plugin has let go since
         works = [(self.works[item], item) for item in session.items]
         items = {(work.agent, work.task, work.trial): item for work, item in works}
@@ -64,7 +65,7 @@ class ServingSession(FanoutSession):
             self.job = json.loads(text)
             item = items.get((self.job["agent"], self.job["task"], self.job["trial"]))
             if item is None:
-                why = "; its collection failed" if self.told.collection_failed else ""
+                why = "".join(f"; its collection failed: {error}" for error in self.told.collection_errors[:1])
                 self._tell({"failed": f"{self.what} did not collect this task{why}"})
                 continue
             self._answer, self._why_not = None, "the test was not run"
