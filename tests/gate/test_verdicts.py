@@ -386,6 +386,17 @@ def times_lost(world: World) -> Run:
     return with_trials(make_run(), ("t19", "t20"), samples={"duration_ms": None})
 
 
+def depth_unseen(world: World) -> Run:
+    """A limit is on the depth of agents that start agents, and no call came by the gateway, which alone sees it."""
+    git(world.root, "switch", "-q", "main")
+    world.write("baselines/budget.toml", 'schema = 1\n[agents.support.limits]\n"spawn_depth.p95" = { max = 2 }\n')
+    world.commit()
+    git(world.root, "switch", "-q", "feature")
+    git(world.root, "merge", "-q", "main")
+    run = make_run()
+    return with_trials(run, [task.task for task in run.tasks], samples={"spawn_depth": None})
+
+
 def unattributed(world: World) -> Run:
     """Calls that nobody owns."""
     return make_run(totals=Totals(unattributed=1))
@@ -624,6 +635,7 @@ SCENARIOS: list[tuple[Callable[[World], Run], str, str | None]] = [
     (usage_mostly_known, "pass", None),
     (usage_lost, "invalid", "value-unknown"),
     (times_lost, "invalid", "value-unknown"),
+    (depth_unseen, "invalid", "value-unknown"),
     (unattributed, "invalid", "unattributed-calls"),
     (unclassified, "invalid", "unclassified-calls"),
     (hook_failed, "invalid", "hook-failed"),
