@@ -176,7 +176,7 @@ def test_any_bytes_can_be_read(body: bytes) -> None:
     keys = document.keys() if isinstance(document, dict) else frozenset()
 
     read = read_prompt(body)
-    found = [*read.system, *(turn.key for turn in read.messages)]
+    found = [*read.system, *read.messages]
     assert read.raw == ("" if found else whole)
     assert not found or "messages" in keys
     assert bool(read.tools) <= bool("tools" in keys and document["tools"])
@@ -186,4 +186,4 @@ def test_any_bytes_can_be_read(body: bytes) -> None:
         assert told.raw == whole or any(root.encode() in body for root in roots)
         (told.text + told.thoughts + told.raw).encode()
     assert read_said("nobody.knows", {}, body) == Said(raw=whole)
-    ("".join(found) + read.raw + "".join(text for turn in read.messages for text in turn.texts)).encode()
+    ("".join(read.system) + read.raw + "".join(text for turn in read.messages for text in turn.texts)).encode()
