@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_fanout.session import api
-from pytest_fanout.session.items import EvalItem
+from pytest_fanout.session.items import running_as
 from pytest_fanout.session.proof.outcome import Proof
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import one_line
@@ -73,18 +72,13 @@ class ProofSession(FanoutSession):
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
         work, runner, original = self.works[item], self.runner, item.runtest
         assert runner is not None
-        if isinstance(item, EvalItem):
-            item.aside = api.aside
 
         def proved() -> None:
             stored = RecordingStore(self._folder).load(work.agent, work.task, work.trial)
             self._proof = runner.proof_of(work, original, stored)
 
-        item.runtest = proved  # type: ignore[method-assign]
-        try:
+        with running_as(item, proved):
             return (yield)
-        finally:
-            del item.runtest
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(
