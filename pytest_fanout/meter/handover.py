@@ -67,6 +67,11 @@ class _Owners:
                 del self._outside[key]
 
 
+def waited(get: Any, *args: Any, **kwargs: Any) -> Any:
+    """Take an item, as ``patching.passed_on`` does: here, so that a thread which stands here is known to wait."""
+    return get(*args, **kwargs)
+
+
 def hand_over(ledger: Ledger, patch: Patch) -> Callable[[], None]:
     """Patch the queues; the returned function ends what ``patch`` cannot undo: queues of ours that live on.
 
@@ -94,7 +99,7 @@ def hand_over(ledger: Ledger, patch: Patch) -> Callable[[], None]:
 
     def getting(get: Any) -> Any:
         def taken(channel: Any, *args: Any, **kwargs: Any) -> Any:
-            item = get(channel, *args, **kwargs)
+            item = waited(get, channel, *args, **kwargs)
             owners: _Owners | None = getattr(channel, _ATTRIBUTE, None) if active else None
             if owners is not None and (owner := owners.take(item)) is not _UNKNOWN:
                 ledger.hand(owner, owners)

@@ -49,6 +49,8 @@ _INSTEAD_OF: Final = {
     "DEEPINFRA_API_KEY": "DEEPINFRA_TOKEN",
     "GEMINI_API_KEY": "GOOGLE_API_KEY",
 }
+#: Shorter ones ("EMPTY", "x", "ollama") are placeholders: no secret, and they may stand in any URL or answer.
+_SHORTEST: Final = 7
 RawHeaders = list[tuple[bytes, bytes]]
 
 
@@ -98,7 +100,7 @@ class SealedKeys:
     def _new_dummy(self, name: str, token: str, real: str | None) -> str:
         dummy = f"{_MARK}{name}-{token}"
         self._real[dummy] = real
-        if real is not None:
+        if real is not None and len(real) >= _SHORTEST:
             self._kept_as[real] = _MARK + name
         return dummy
 

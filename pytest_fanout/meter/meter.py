@@ -207,6 +207,8 @@ class Meter:
         """
         seam = self._seam
         self._ledger.wait_for_threads(_GRACE_S)
+        if self._gateway is not None:
+            self._gateway.drain()
         seam.hear_children(None)
         self._tripwire.settle(None)
         if Meter._active is self:

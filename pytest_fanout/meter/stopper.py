@@ -10,6 +10,7 @@ outwards, until no code of it is left. Code of C that neither returns nor looks 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
@@ -25,7 +26,9 @@ from types import FrameType
 from typing import Any, Final
 
 from pytest_fanout.errors import TaskStopped
+from pytest_fanout.meter.handover import waited
 from pytest_fanout.meter.ledger import Ledger
+from pytest_fanout.meter.patching import passed_on, untorn
 from pytest_fanout.meter.task import FINISH_S, TaskScope
 
 _GRACE_S: Final = FINISH_S + 0.2  # for an agent that has been refused a call to end by itself
@@ -35,6 +38,7 @@ _FAREWELL_S: Final = 2.0  # for threads of capped tasks, when nothing is measure
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB: Final = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_PASSED_ON: Final = frozenset({passed_on.__code__, waited.__code__})  # from a patch of ours to what it stands before
 _LOOP: Final = f"{os.sep}asyncio{os.sep}base_events.py"
 
 
@@ -168,7 +172,10 @@ class Stopper:
             if self._pushes > _PATIENCE:
                 self.insist(frame)
             if may_stop(frame):
-                raise scope.stopped()
+                loop = asyncio._get_running_loop()
+                if loop is None or isinstance(loop, asyncio.BaseEventLoop) or asyncio.current_task(loop) is not None:
+                    raise scope.stopped()
+                loop.stop()  # a loop in C logs what is raised between two of its tasks, and goes on
 
     def overdue(self) -> TaskScope | None:
         """The task that this thread works for, if it is to be stopped."""
@@ -206,6 +213,17 @@ class Stopper:
 _active: Stopper | None = None
 
 
+def check_overdue() -> None:
+    """An event loop that is not of asyncio has ended.
+
+    Raises:
+        TaskStopped: it was ended because its task is to be stopped.
+    """
+    scope = _active.overdue() if _active is not None else None
+    if scope is not None:
+        raise scope.stopped()
+
+
 class _Insistent(TaskStopped):
     """A stop that comes again when the code that has caught it lets go of it and goes on."""
 
@@ -225,20 +243,33 @@ def _trace_no_other(frame: FrameType, event: str, arg: Any) -> None:
 def may_stop(frame: FrameType | None) -> bool:
     """Whether a thread is in code of the agent or of its libraries, or waits for it in an event loop.
 
-    Amid our own, counts could be left half done; amid a finalizer, what is raised goes nowhere.
+    Amid our own, counts could be left half done, unless it only hands on to what it stands in front of; amid a
+    finalizer, what is raised goes nowhere.
     """
-    is_waiting, top = True, frame
+    is_waiting, is_passed_on, top = True, False, frame
     while frame is not None:
         file = frame.f_code.co_filename
-        if _is_ours(file):
-            return False
-        if file.endswith(_LOOP):
+        if frame.f_code in _PASSED_ON:
+            is_passed_on = True
+        elif _is_ours(file):
+            if not is_passed_on:
+                return False
+        elif file.endswith(_LOOP):
             return is_waiting and not _is_finalizing(top)  # the loop is the agent's, whoever has started it
-        if not _is_stdlib(file):
-            return not _is_finalizing(top)
+        elif not _is_stdlib(file):
+            return not _is_finalizing(top) and not _is_untorn(frame)
+        else:
+            is_passed_on = False
         is_waiting = is_waiting and file == selectors.__file__
         frame = frame.f_back
     return False
+
+
+def _is_untorn(frame: FrameType | None) -> bool:
+    """Whether it runs below what may not be stopped half done."""
+    while frame is not None and frame.f_code is not untorn.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_finalizing(frame: FrameType | None) -> bool:

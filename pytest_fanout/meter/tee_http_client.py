@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from pytest_fanout.meter.flight import Flight
+from pytest_fanout.meter.patching import passed_on
 
 
 def tee(response: Any, flight: Flight) -> None:
@@ -30,7 +31,7 @@ def _teed(base: Any) -> Any:
 
     def readline_of_any(response: Any, *args: Any) -> Any:
         # Of a chunked body it is made of calls of ``read``, which note by themselves.
-        return base.readline(response, *args) if response.chunked else readline(response, *args)
+        return passed_on(base.readline, response, *args) if response.chunked else readline(response, *args)
 
     def close(response: Any) -> None:
         base.close(response)
@@ -60,11 +61,11 @@ def _noting(read: Any, *, fills: bool = False) -> Any:
     @functools.wraps(read)
     def noted(response: Any, *args: Any) -> Any:
         if response._pytest_fanout_busy:  # one way of reading that stands on another
-            return read(response, *args)
+            return passed_on(read, response, *args)
         flight: Flight = response._pytest_fanout_flight
         response._pytest_fanout_busy = True
         try:
-            got = read(response, *args)
+            got = passed_on(read, response, *args)
         except BaseException as error:
             note_partial(flight, error)
             flight.end("error", type(error).__name__)

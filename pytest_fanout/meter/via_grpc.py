@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.grpc_replies import asyncio_core, on_blocking_core, refused_core
 from pytest_fanout.meter.keys import is_loopback
+from pytest_fanout.meter.patching import untorn
 from pytest_fanout.meter.reader import peer_of
 from pytest_fanout.meter.rpc import METHOD, Rpc, message_json, metadata_of, raw_metadata, rpc_url
 from pytest_fanout.meter.seam import RPC_STREAMS, Seam
@@ -221,7 +222,9 @@ def _running_hook(module: ModuleType, seam: Seam, original: Any) -> Any:
             return original(on_blocking_core(multi, flight), request, timeout, metadata, *more, **named)
         rpc = Rpc(flight, streamed=streamed)
         twin = _heard_by(multi, rpc)
-        return _watched(original(twin, request, timeout, _metadata(flight, metadata), *more, **named), rpc)
+        metadata = _metadata(flight, metadata)
+        # a call without the thread that the library starts for it keeps the channel from being closed
+        return _watched(untorn(original, twin, request, timeout, metadata, *more, **named), rpc)
 
     return call
 

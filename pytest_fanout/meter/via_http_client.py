@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pytest_fanout.meter.flight import Flight
 from pytest_fanout.meter.ledger import INSIDE, Outer, Sent
-from pytest_fanout.meter.patching import patch_all
+from pytest_fanout.meter.patching import passed_on, patch_all
 from pytest_fanout.meter.raw_request import Request, blocks_of, is_of_urllib3, read_request, url_of, with_headers
 from pytest_fanout.meter.reader import path_of
 from pytest_fanout.meter.recorded_socket import RecordedSocket, UnusedSocket, recorded_error, silent_socket
@@ -115,16 +115,16 @@ class _Hook:
             if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
                 if seam.probe is not None and not conn.__dict__.get(DRIVEN):
                     seam.probe.append("endheaders")
-                original(conn, message_body, **more)
+                passed_on(original, conn, message_body, **more)
                 return
             state = conn.__dict__.get(_STATE) or _state(conn)
             if state.foreign:
                 self._tell_undriven(conn)
-                original(conn, message_body, **more)
+                passed_on(original, conn, message_body, **more)
                 return
             before, state.held, state.filling = state.held, [], True
             try:
-                original(conn, message_body, **more)
+                passed_on(original, conn, message_body, **more)
             except BaseException:
                 state.held = before
                 raise
@@ -141,11 +141,11 @@ class _Hook:
         @functools.wraps(original)
         def send(conn: Any, data: Any) -> None:
             if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
-                original(conn, data)
+                passed_on(original, conn, data)
                 return
             state = conn.__dict__.get(_STATE) or _state(conn)
             if state.passing or state.foreign:
-                original(conn, data)
+                passed_on(original, conn, data)
                 return
             if state.held is None:
                 self._stray(conn, state, data)
@@ -210,7 +210,7 @@ class _Hook:
         state.passing = True
         try:
             for piece in held:
-                self._send(conn, piece)
+                passed_on(self._send, conn, piece)
         except BaseException as error:
             if flight is not None:
                 flight.end("error", type(error).__name__ + _SENDING)
@@ -232,18 +232,18 @@ class _Hook:
             if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
                 if seam.probe is not None and not conn.__dict__.get(DRIVEN):
                     seam.probe.append("getresponse")
-                return original(conn)
+                return passed_on(original, conn)
             state = conn.__dict__.get(_STATE)
             if state is not None and state.held is not None:
                 self._decide(conn, state, read_request(state.held))
             if state is None or not state.pending:
-                return original(conn)
+                return passed_on(original, conn)
             flight, outer, playback, below = state.pending.popleft()
             if playback is not None:
                 return _replay(conn, original, playback)
             token = INSIDE.set(outer) if outer is not None else None
             try:
-                response = original(conn)
+                response = passed_on(original, conn)
             except BaseException as error:
                 if flight is not None:
                     flight.end("error", type(error).__name__)
@@ -286,12 +286,12 @@ class _Hook:
         @functools.wraps(original)
         def connect(conn: Any) -> None:
             if not seam.active or conn.__dict__.get(DRIVEN) or seam.probe is not None:
-                original(conn)
+                passed_on(original, conn)
                 return
             state = _state(conn)
             place = None if state.passing or state.foreign or seam.forked or seam.ended else seam.ledger.place()
             if place is None:
-                original(conn)
+                passed_on(original, conn)
                 return
             if seam.is_replay():
                 conn.sock = UnusedSocket(functools.partial(self._tell_socket, conn))
@@ -300,7 +300,7 @@ class _Hook:
             known = list(owner.problems)
             state.passing = True
             try:
-                original(conn)
+                passed_on(original, conn)
             finally:
                 state.passing = False
             alarms = [problem for problem in owner.problems if problem not in known and problem.slug in _ALARMS]
@@ -316,7 +316,7 @@ class _Hook:
             self._seam.unbooked("POST", url_of(conn, "/"), what, mend)
         state.passing = True
         try:
-            self._send(conn, data)
+            passed_on(self._send, conn, data)
         finally:
             state.passing = False
 
@@ -349,6 +349,6 @@ def _replay(conn: Any, original: Any, playback: Playback) -> Any:
         raise recorded_error(playback.read_to_end() or "")
     before, conn.sock = conn.sock, RecordedSocket(playback)
     try:
-        return original(conn)
+        return passed_on(original, conn)
     finally:
         conn.sock = before

@@ -1,7 +1,7 @@
 """The hook of uvloop: it counts nothing. An event loop in C opens connections without a word; here it says them.
 
 What it opens, looks up and starts is told to the tripwire as Python's own sockets and processes tell it, and the work
-that it takes over keeps its owner, as on the loops of asyncio.
+that it takes over keeps its owner, as on the loops of asyncio. A stop ends it, and is raised where it was run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from pytest_fanout.meter.patching import passed_on
 from pytest_fanout.meter.seam import Seam
+from pytest_fanout.meter.stopper import check_overdue
 from pytest_fanout.meter.tripwire import heard
 
 MODULES: tuple[str, ...] = ("uvloop",)
@@ -41,6 +43,12 @@ def install(module: ModuleType, seam: Seam) -> Callable[[], None]:
         setattr(hook, _MARK, True)
         setattr(loop, name, hook)
         undo.append((name, hook))
+    before = loop.run_forever
+    if not hasattr(before, _MARK):
+        hook = _running(before)
+        setattr(hook, _MARK, True)
+        loop.run_forever = hook
+        undo.append(("run_forever", hook))
     seam.ledger.adopt_loop(loop)
 
     def uninstall() -> None:
@@ -71,6 +79,15 @@ def _hook(seam: Seam, original: Any, tell: Any) -> Any:
         return await original(loop, *args, **named)
 
     return told
+
+
+def _running(original: Any) -> Any:
+    @functools.wraps(original)
+    def run_forever(loop: Any) -> None:
+        passed_on(original, loop)
+        check_overdue()
+
+    return run_forever
 
 
 def _connection(factory: Any, host: Any = None, port: Any = None, **_: Any) -> None:

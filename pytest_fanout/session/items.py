@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import inspect
 import re
@@ -16,6 +17,7 @@ import pytest
 from pytest_fanout.config import AgentSettings, Settings, check_agent_name
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import EvalSet, EvalTask
+from pytest_fanout.session import api
 from pytest_fanout.session.failures import TrialFailed
 from pytest_fanout.session.outside.agents import Outside
 from pytest_fanout.session.outside.command import CommandAgent
@@ -169,7 +171,6 @@ class EvalItem(pytest.Item):
         self.evalset = evalset
         self.eval_task = task
         self.measured = MeasuredTask(runner.agent.name, task.id, trial, task.definition, task.no_calls)
-        self.aside: Callable[[str], Any] | None = None
 
     def setup(self) -> None:
         self.runner.prepare()
@@ -177,8 +178,7 @@ class EvalItem(pytest.Item):
     def runtest(self) -> None:
         answer = read_out(self.runner.call(self.eval_task.input))
         self.measured.agent_ended()
-        assert self.aside is not None
-        with self.aside("check"):
+        with api.aside("check"):
             reason = expectation_failure(self.eval_task.expect, answer)
             check = self.runner.check
             if reason is None and check is not None and resolve(check(self.eval_task, answer)) == 0:
@@ -200,6 +200,16 @@ class EvalItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, self.eval_task.line - 1, self.name
+
+
+@contextlib.contextmanager
+def running_as(item: pytest.Item, test: Callable[[], None]) -> Iterator[None]:
+    """Inside, pytest's runner calls ``test`` where it would call the item's own, which stays what it was."""
+    item.runtest = test  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del item.runtest
 
 
 def marked_task(item: pytest.Item) -> MeasuredTask | None:

@@ -25,7 +25,7 @@ from pytest_fanout.session.anchors import Anchors
 from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
-from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
+from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task, running_as
 from pytest_fanout.session.outside.agents import Outside, check_extra
 from pytest_fanout.session.proof import Prover
 from pytest_fanout.session.trial import TrialRunner
@@ -335,8 +335,6 @@ class FanoutSession:
         work = self.works.get(item)
         if work is None or self.runner is None:
             return (yield)
-        if isinstance(item, EvalItem):
-            item.aside = api.aside
         original, runner = item.runtest, self.runner
 
         def measured() -> None:
@@ -352,11 +350,8 @@ class FanoutSession:
                 raise error
 
         # pytest's own runner calls item.runtest once; a trial may need it again, for a new recording
-        item.runtest = measured  # type: ignore[method-assign]
-        try:
+        with running_as(item, measured):
             return (yield)
-        finally:
-            del item.runtest
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(

@@ -226,6 +226,12 @@ TEXTS: list[tuple[Callable[[World], Run], str, str]] = [
         "pytest --fanout-budget --fanout-mode=rerecord",
     ),
     (
+        scenes.depth_unseen,
+        "value-unknown",
+        "support: spawn_depth.p95 of this run is not known; mend: run the agent, or those that it starts, through the "
+        "gateway, which alone sees it",
+    ),
+    (
         scenes.unattributed,
         "unattributed-calls",
         "1 model call belongs to no task; mend: make it inside a task, or in aside()",

@@ -377,14 +377,26 @@ def usage_lost(world: World) -> Run:
     return with_trials(make_run(), ("t19", "t20"), samples={"output_tokens": None})
 
 
-def times_lost(world: World) -> Run:
-    """The recordings of two tasks were imported from cassettes, which hold no durations, and a limit is on them."""
+def limit_more(world: World, line: str) -> None:
+    """A further limit that stands on the main branch too, so that it loosens nothing."""
     git(world.root, "switch", "-q", "main")
-    world.write("baselines/budget.toml", 'schema = 1\n[agents.support.limits]\n"duration_ms.p95" = { max = 900 }\n')
+    world.write("baselines/budget.toml", f"schema = 1\n[agents.support.limits]\n{line}\n")
     world.commit()
     git(world.root, "switch", "-q", "feature")
     git(world.root, "merge", "-q", "main")
+
+
+def times_lost(world: World) -> Run:
+    """The recordings of two tasks were imported from cassettes, which hold no durations, and a limit is on them."""
+    limit_more(world, '"duration_ms.p95" = { max = 900 }')
     return with_trials(make_run(), ("t19", "t20"), samples={"duration_ms": None})
+
+
+def depth_unseen(world: World) -> Run:
+    """A limit is on the depth of agents that start agents, and no call came by the gateway, which alone sees it."""
+    limit_more(world, '"spawn_depth.p95" = { max = 2 }')
+    run = make_run()
+    return with_trials(run, [task.task for task in run.tasks], samples={"spawn_depth": None})
 
 
 def unattributed(world: World) -> Run:
@@ -625,6 +637,7 @@ SCENARIOS: list[tuple[Callable[[World], Run], str, str | None]] = [
     (usage_mostly_known, "pass", None),
     (usage_lost, "invalid", "value-unknown"),
     (times_lost, "invalid", "value-unknown"),
+    (depth_unseen, "invalid", "value-unknown"),
     (unattributed, "invalid", "unattributed-calls"),
     (unclassified, "invalid", "unclassified-calls"),
     (hook_failed, "invalid", "hook-failed"),

@@ -192,3 +192,21 @@ def test_sealing_can_be_turned_off(model: ModelServer, monkeypatch: pytest.Monke
         sealed = meter.finish().sealed
 
     assert (seen, sealed) == ("sk-real", False)
+
+
+def test_placeholders_are_no_keys(model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands for the key of a server that wants none may stand in any answer, and is not taken out of it."""
+    monkeypatch.setenv("OPENAI_API_KEY", "1")
+    model.restart(lambda entry: {"usage": {"input": 11, "output": 1}})
+
+    def agent() -> None:
+        key = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
+        with httpx2.Client(verify=False) as client:
+            client.post(model.base_url + "/v1/chat/completions", json=chat(), headers=key)
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+
+    samples = result.measured.samples
+    assert (samples["fanout"], samples["input_tokens"], samples["output_tokens"]) == (1, 11, 1)
+    assert key_in(model.generated[0].headers) == "1"

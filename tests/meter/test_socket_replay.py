@@ -105,6 +105,10 @@ def at(url: str) -> str:
     return url.replace("http", "ws", 1) + "/responses"
 
 
+#: What a client hears of one whole answer.
+TYPES = ["response.created", "response.output_text.delta", "response.completed"]
+
+
 def plain(url: str) -> list[Any]:
     with threaded.connect(at(url), compression="deflate") as socket:
         ask(socket)
@@ -125,7 +129,11 @@ async def plain_async(url: str) -> list[Any]:
 @pytest.mark.parametrize("agent", [plain, plain_async], ids=["threads", "asyncio"])
 def test_sockets_of_the_library(agent: Callable[[str], Any]) -> None:
     """The library's own sockets hear each answer in the order of the questions, and pings come back."""
-    same(*taped(agent))
+    live, replayed, source = taped(agent)
+
+    same(live, replayed, source)
+    heard = [TYPES, TYPES, True] if agent is plain else TYPES * 2
+    assert (replayed.fanout, replayed.value) == (2, heard)
 
 
 def test_trio() -> None:
@@ -138,7 +146,10 @@ def test_trio() -> None:
             await socket.send(json.dumps({"type": "response.create", "model": "m-x", "input": "hi"}))
             return [json.loads(await socket.recv())["type"] for _ in range(3)]
 
-    same(*taped(lambda url: trio.run(talk, url)))
+    live, replayed, source = taped(lambda url: trio.run(talk, url))
+
+    same(live, replayed, source)
+    assert (replayed.fanout, replayed.value) == (1, TYPES)
 
 
 def test_a_secure_address() -> None:
@@ -182,7 +193,14 @@ def test_lanes() -> None:
             heard = [json.loads(socket.recv()) for _ in range(6)]
             return {lane: [e for e in heard if e["stream_id"] == lane] for lane in "ab"}
 
-    same(*taped(agent, lanes))
+    live, replayed, source = taped(agent, lanes)
+
+    same(live, replayed, source)
+    assert {lane: [event["type"] for event in said] for lane, said in replayed.value.items()} == {
+        "a": TYPES,
+        "b": TYPES,
+    }
+    assert (replayed.fanout, replayed.measured.samples["output_tokens"]) == (2, 30)
 
 
 def limited(message: dict[str, Any], number: int, send: Any) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wire_examples import EXAMPLES
 
@@ -160,14 +160,30 @@ def test_an_answer_that_is_sent_back_is_known_again() -> None:
     assert not same_text(turn, Said("Wait."), [])
 
 
+@example(rb'{"messages": [{"content": "\ud800"}], "choices": [{"message": {"content": "\udfff"}}]}')  # half a sign
 @settings(max_examples=40)
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.text(), lambda x: st.lists(x) | st.dictionaries(
     st.sampled_from(["messages", "role", "content", "name", "arguments", "tools", "delta", "choices", "x"]), x
 )).map(lambda value: json.dumps(value).encode()))  # fmt: skip
 def test_any_bytes_can_be_read(body: bytes) -> None:
-    """Whatever a body holds, it is read without an error, and what is read is valid Unicode."""
+    """Of whatever body, either texts are found, and only where texts stand, or it is shown whole: never both, never
+    neither, and always in valid Unicode."""
+    whole = body.decode("utf-8", "replace")
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    keys = document.keys() if isinstance(document, dict) else frozenset()
+
     read = read_prompt(body)
-    for api in ("openai.chat", "bedrock.invoke", "nobody.knows"):
+    found = [*read.system, *read.messages]
+    assert read.raw == ("" if found else whole)
+    assert not found or "messages" in keys
+    assert bool(read.tools) <= bool("tools" in keys and document["tools"])
+    for api, roots in (("openai.chat", {"choices"}), ("bedrock.invoke", {"content", "delta", "choices"})):
         told = read_said(api, {}, body)
+        assert told.raw == ("" if told.text or told.thoughts else whole)
+        assert told.raw == whole or any(root.encode() in body for root in roots)
         (told.text + told.thoughts + told.raw).encode()
+    assert read_said("nobody.knows", {}, body) == Said(raw=whole)
     ("".join(read.system) + read.raw + "".join(text for turn in read.messages for text in turn.texts)).encode()

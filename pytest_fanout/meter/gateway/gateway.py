@@ -27,6 +27,7 @@ VARIABLE: Final = "FANOUT_GATEWAY"
 _VERTEX: Final = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE")
 _START_S: Final = 30.0
 _SETTLE_S: Final = 2.0
+_DRAIN_S: Final = 5.0  # on a machine that does much else; an idle one needs a millisecond
 
 
 class Gateway:
@@ -89,11 +90,18 @@ class Gateway:
     def close_scope(self, scope: TaskScope) -> None:
         """The child of this task has ended: what comes with its key afterwards is late.
 
-        Requests that are being answered get a moment to come to an end, so that the last answer is counted whole.
-        ``Meter.close_task`` does the same; done before it, the wait is no part of the task's time.
+        What it has sent before is read. Requests that are being answered get a moment to come to an end, so that the
+        last answer is counted whole. ``Meter.close_task`` does the same; done before it, the wait is no part of the
+        task's time.
         """
+        self.drain()
         self._tickets.wait_for(scope, _SETTLE_S)
         self._tickets.close(scope)
+
+    def drain(self) -> None:
+        """What clients have sent up to now is read, and booked to whom it belongs now."""
+        if self._server is not None:
+            self._server.drain(_DRAIN_S)
 
     def stop(self) -> None:
         """Close every connection and end the thread. Safe to call twice."""

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import ssl
+import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from pytest_fanout.errors import UsageError
 from pytest_fanout.meter.gateway.headers import proxy_token
@@ -27,6 +31,8 @@ _END_S: Final = 0.5  # for what is being answered when the gateway is stopped
 _CONNECT: Final = b"CONNECT "
 _LARGEST_HEAD: Final = 65536
 _HEAD_S: Final = 30.0  # for a head that has begun, and for the first word in a tunnel
+_TURNS: Final = 10  # of the loop, in which aiohttp hands on what it has read, and a connection that is new is known
+_LOOK_S: Final = 0.001  # between two looks at connections that hold something unread
 _SILENT_S: Final = 1.0  # after which a passthrough host is taken for one whose server speaks first
 _TLS: Final = 0x16  # the first byte of a handshake
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -60,6 +66,37 @@ class Server:
         self.url = f"http://{_HOST}:{self._address[1]}"
         relay.address = f"{_HOST}:{self._address[1]}"
         self._opening: set[asyncio.Task[None]] = set()
+        self._connections: WeakSet[socket.socket] = WeakSet()  # that may carry requests
+        self._draining: set[asyncio.Task[None]] = set()
+
+    def drain(self, most_s: float) -> None:
+        """From any other thread: wait until what clients have sent up to now is read and booked, but not for ever.
+
+        A process that has ended leaves behind what it sent last: in the backlog, or unread in its connections.
+        """
+        drained = threading.Event()
+
+        def begin() -> None:
+            task = asyncio.ensure_future(self._drain())
+            self._draining.add(task)
+            task.add_done_callback(self._draining.discard)
+            task.add_done_callback(lambda _: drained.set())
+
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nothing is read any more
+            self._loop.call_soon_threadsafe(begin)
+            drained.wait(most_s)
+
+    async def _drain(self) -> None:
+        # Each is waited for until it has been seen empty once, so that clients which go on asking hold up nobody.
+        known: set[socket.socket] = set()
+        unread: set[socket.socket] = set()
+        quiet = 0
+        while quiet < _TURNS:
+            now = {self._listener, *self._connections}
+            unread = _readable((unread & now) | (now - known))
+            known = now
+            quiet = 0 if unread else quiet + 1
+            await asyncio.sleep(_LOOK_S if unread else 0)
 
     def stop(self) -> None:
         """From any thread: ``run`` comes to an end."""
@@ -80,6 +117,7 @@ class Server:
             except OSError:  # too many open files: those that are open will end
                 await asyncio.sleep(0.05)
                 continue
+            self._connections.add(connection)
             task = asyncio.ensure_future(self._open(connection))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
@@ -208,6 +246,7 @@ class Server:
 
     async def _pump(self, connection: socket.socket, host: str, port: int) -> None:
         """Both ways, unread: a passthrough host that does not speak HTTP."""
+        self._connections.discard(connection)
         inner = await asyncio.open_connection(sock=connection)
         try:
             outer = await asyncio.open_connection(host, port)
@@ -222,6 +261,15 @@ class Server:
 
     async def _say(self, connection: socket.socket, data: bytes) -> None:
         await self._loop.sock_sendall(connection, data)
+
+
+def _readable(sockets: Iterable[socket.socket]) -> set[socket.socket]:
+    """Those which hold bytes, connections or an end that nobody has read."""
+    found = {number: one for one in sockets if (number := one.fileno()) >= 0}
+    poll = select.poll()
+    for number in found:
+        poll.register(number, select.POLLIN)
+    return {found[number] for number, _ in poll.poll(0)}
 
 
 def _set(ready: asyncio.Future[None]) -> None:

@@ -31,22 +31,27 @@ class Ticket:
         self.has_task = scope is not None
         self._scope = scope
         self._closed: Callable[[], TaskScope | None] = lambda: None
-        self._name = (scope.agent, scope.task, scope.trial) if scope is not None else ("", "", 0)
+        self._ended = ("", "", 0, Caps())
+        self._capped: str | None = None
 
     def token(self, depth: int = 0) -> str:
         return f"{self.stem}{min(depth, _DEEPEST):02x}"
 
     def close(self) -> None:
         """The task has ended: what is called from now on is late. All that the task has heard may go."""
-        if self._scope is not None:
-            self._scope.closed = True
-            self._closed, self._scope = weakref.ref(self._scope), None
+        scope = self._scope
+        if scope is not None:
+            scope.closed = True
+            self._ended = (scope.agent, scope.task, scope.trial, scope.caps)
+            self._capped = scope.capped  # what a stopped task still calls is refused, as before its end
+            self._closed, self._scope = weakref.ref(scope), None
 
     def scope(self) -> TaskScope | None:
         """The task, or a stand-in of its name once it has ended and is gone."""
         if not self.has_task:
             return None
-        return self._scope or self._closed() or TaskScope(*self._name, Caps(), None, closed=True)
+        scope = self._scope or self._closed()
+        return scope or TaskScope(*self._ended, None, closed=True, capped=self._capped)
 
 
 class Tickets:

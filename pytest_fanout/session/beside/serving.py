@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_fanout.session import api
-from pytest_fanout.session.items import EvalItem
+from pytest_fanout.session.items import running_as
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import one_line
 
@@ -80,17 +79,12 @@ class ServingSession(FanoutSession):
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
         original = item.runtest
-        if isinstance(item, EvalItem):
-            item.aside = api.aside
 
         def served() -> None:
             self._answer = self.serve(item, original)
 
-        item.runtest = served  # type: ignore[method-assign]
-        try:
+        with running_as(item, served):
             return (yield)
-        finally:
-            del item.runtest
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(

@@ -65,6 +65,26 @@ class Outside:
         self.reaper.stop()
 
 
+class OutsideAgent:
+    """An agent class that runs in another process.
+
+    Args:
+        key: of its settings, which names ``command``.
+        outside: None where nothing is measured.
+
+    Raises:
+        ConfigError: its command cannot be found.
+    """
+
+    def __init__(
+        self, key: str, command: tuple[str, ...], settings: Settings, agent: AgentSettings, outside: Outside | None
+    ) -> None:
+        check_command(key, command, settings, agent.name)
+        self._root = settings.root
+        self._agent = agent
+        self._outside = outside
+
+
 def wait_for(scope: TaskScope, is_over: Callable[[], bool], begin: Callable[[Callable[[], object]], object]) -> bool:
     """Wait until something is over, or until the task has been stopped and must end.
 

@@ -8,7 +8,7 @@ from pytest_fanout.config import AgentSettings, Settings
 from pytest_fanout.session.failures import TrialFailed
 from pytest_fanout.session.outside.agents import (
     Outside,
-    check_command,
+    OutsideAgent,
     let_calls_end,
     shown,
     wait_for,
@@ -18,18 +18,11 @@ from pytest_fanout.session.outside.answers import MOST_BYTES, answer_of, documen
 from pytest_fanout.session.outside.processes import Process, how_it_ended
 
 
-class CommandAgent:
-    """Called with a task's input, it runs the command.
-
-    Raises:
-        ConfigError: the command cannot be found.
-    """
+class CommandAgent(OutsideAgent):
+    """Called with a task's input, it runs the command."""
 
     def __init__(self, settings: Settings, agent: AgentSettings, outside: Outside | None) -> None:
-        check_command("entrypoint", agent.command, settings, agent.name)
-        self._root = settings.root
-        self._agent = agent
-        self._outside = outside
+        super().__init__("entrypoint", agent.command, settings, agent, outside)
 
     def prepare(self) -> None:
         """Before a task begins."""

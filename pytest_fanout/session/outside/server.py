@@ -15,7 +15,7 @@ from pytest_fanout.session.failures import TrialFailed
 from pytest_fanout.session.outside.agents import (
     KEY_HEADER,
     Outside,
-    check_command,
+    OutsideAgent,
     let_calls_end,
     shown,
     wait_for,
@@ -31,18 +31,11 @@ _STOP_S: Final = 3.0  # to end by itself at the end of the session
 _SHOWN: Final = 300  # characters of an error answer
 
 
-class ServerAgent:
-    """Called with a task's input, it asks the server.
-
-    Raises:
-        ConfigError: its command cannot be found.
-    """
+class ServerAgent(OutsideAgent):
+    """Called with a task's input, it asks the server."""
 
     def __init__(self, settings: Settings, agent: AgentSettings, outside: Outside | None) -> None:
-        check_command("serve", agent.serve, settings, agent.name)
-        self._root = settings.root
-        self._agent = agent
-        self._outside = outside
+        super().__init__("serve", agent.serve, settings, agent, outside)
         self._name = f"the server {shown(agent.serve)}"
         self._process: Process | None = None
         self._port = 0
