@@ -26,6 +26,7 @@ from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task
+from pytest_fanout.session.looks.ending import beyond, end_draws
 from pytest_fanout.session.outside.agents import Outside, check_extra
 from pytest_fanout.session.proof import Prover
 from pytest_fanout.session.trial import TrialRunner
@@ -410,6 +411,10 @@ class FanoutSession:
             self.meter = None
         if self.looks is not None:
             self.told.problems.extend(self.looks.end())
+        elif self.mode == "record" and self.trials is not None:
+            left = beyond(self.store, self.told.task_runs, self.trials)
+            self.told.task_runs, problems = end_draws(self.store, self.told.task_runs, left)
+            self.told.problems.extend(problems)
         if self.flow is not None:
             self.told.problems.extend(self.flow.end())
         if self.config.option.collectonly:

@@ -48,6 +48,19 @@ def end_draws(
     return told, problems
 
 
+def beyond(store: RecordingStore, runs: Sequence[TaskRun], number: int) -> dict[tuple[str, str], list[int]]:
+    """By class and task, the recorded trials beyond a fixed number of them, where all up to it have run."""
+    ran: dict[tuple[str, str], set[int]] = {}
+    for run in runs:
+        ran.setdefault((run.agent, run.task), set()).add(run.trial)
+    whole = set(range(1, number + 1))
+    return {
+        task: [trial for trial in store.trials(*task) if trial > number]
+        for task, trials in ran.items()
+        if trials == whole
+    }
+
+
 def _keep_digests(store: RecordingStore, last: TaskRun, older: Sequence[int]) -> str:
     """Add what is removed to the last recording of the draw. Returns its digest."""
     gone: list[str] = []
