@@ -199,7 +199,7 @@ def test_why_trials_were_withheld_is_never_guessed() -> None:
     assert told(World(), {}) == [f"support: 12 trials withheld: the run was stopped before the evidence stood; {made}"]
     assert told(World(odd={trial_of("a1"): replace(ended(trial_of("a1")), status="invalid")}), {"support": True}) == [
         "support: 12 trials withheld: a trial gave no number that can be trusted, so that no more were asked for; "
-        "8 live calls made, about 48 saved"
+        "8 live calls made, about 32 saved"
     ]
 
 
