@@ -38,13 +38,12 @@ def end_draws(
                 continue
             last = max(own, key=lambda run: run.trial)
             digest = _keep_digests(store, last, older)
+            same = (agent, task, last.trial)
+            told = [replace(run, recording=digest) if (run.agent, run.task, run.trial) == same else run for run in told]
             for trial in older:
                 store.remove(agent, task, trial)
         except FanoutError as error:
             problems.append(Problem(error.slug, str(error), "invalid", agent, task))
-            continue
-        same = (agent, task, last.trial)
-        told = [replace(run, recording=digest) if (run.agent, run.task, run.trial) == same else run for run in told]
     return told, problems
 
 
