@@ -240,17 +240,20 @@ def _needs(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...]
     few = len(arranged.tasks) < FEWEST_TASKS and arranged.draw.rules.inconclusive != "warn"
     if few:
         return Needs()  # it cannot pass whatever further trials say
+    again = tuple(stray.task for stray in strays if is_open(stray) and arranged.counts[stray.task] < most)
+    if again:
+        return Needs(again, 1, "backstop")  # it is little, and may settle the rest
     next_look = next((trials for trials in arranged.schedule if trials > arranged.whole), None)
     is_raw = not arranged.tests and any(not limit.evidence for limit in arranged.draw.limits)
     if next_look is not None and ("open" in words or not case.seen or is_raw):
         # the tasks that are farthest behind first, so that every task asked for takes the same number of trials
         return Needs(
             tuple(task for task in left if arranged.counts[task] == arranged.whole),
-            min([next_look, *(count for count in arranged.counts.values() if count > arranged.whole)]) - arranged.whole,
+            min([next_look, *(count for task in arranged.fresh if (count := arranged.counts[task]) > arranged.whole)])
+            - arranged.whole,
             "look",
         )
-    again = tuple(stray.task for stray in strays if is_open(stray) and arranged.counts[stray.task] < most)
-    return Needs(again, 1, "backstop") if again else Needs()
+    return Needs()
 
 
 def _verdict(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...], needs: Needs) -> str:
@@ -269,7 +272,7 @@ def _evidence(case: Case, test: Test, word: str, family: int) -> MetricEvidence:
     arranged = case.arranged
     seen = case.seen[-1]
     finding = case.findings.get(test) if word in ("regressed", "unconfirmed") else None
-    entry = finding.shown if finding is not None else seen.plain[test]
+    entry = case.told(test) if finding is not None else seen.plain[test]
     before, after = arranged.anchor.column(test.metric), arranged.run.column(test.metric)
     share = test.statistic == "share"
     top, top_task = largest(after)
