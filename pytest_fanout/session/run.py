@@ -180,13 +180,17 @@ class FanoutSession:
         return number % self.shard[1] == self.shard[0] - 1
 
     def trials_to_run(self, agent: str, task: str) -> tuple[int, ...]:
-        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise five and any beyond."""
+        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise any recorded and at least five,
+        or as many as ``trials`` in ``[judge]`` allows a new draw."""
         if self.trials is not None:
             return tuple(range(1, self.trials + 1))
         recorded = self.store.trials(agent, task) if self.mode != "live" else ()
         if self.mode == "replay":
             return tuple(recorded) or (1,)
-        return tuple(sorted({*recorded, *range(1, DEFAULT_TRIALS + 1)}))
+        return tuple(sorted({*recorded, *range(1, self._most_trials(agent) + 1)}))
+
+    def _most_trials(self, agent: str) -> int:
+        return max(DEFAULT_TRIALS, self.budget.judge_for(agent).trials)
 
     def meter_of(self, item: pytest.Item) -> api.TaskMeter:
         """The meter that a test's fixture shows. Raises UsageError for a test that is not a task."""
@@ -230,7 +234,7 @@ class FanoutSession:
         agent = mark.kwargs.get("agent") if mark else None
         if not isinstance(agent, str):
             return
-        count = self.trials or DEFAULT_TRIALS
+        count = self.trials or self._most_trials(agent)
         if self.trials is None and self.mode != "live":
             count = max(count, self.store.most_trials(agent))
         metafunc.fixturenames.append(TRIAL_FIXTURE)

@@ -109,6 +109,7 @@ def test_valid_recordings_are_replayed_without_being_asked_for() -> None:
 
     assert world.run_all() == ["a1 b1 c1", "a2 c2", "a3 c3", "a4 c4", "a5 c5", "b2"]
     assert [trial.trial for trial in world.agenda.withheld] == [3, 4, 5]
+    assert world.agenda.looks("support") == (2, 5)  # of b: the others have nothing left
 
 
 def test_a_trial_that_is_missing_of_the_anchors_draw_is_run() -> None:

@@ -210,7 +210,7 @@ class Looks:
         if session.mode == "record":
             left: dict[tuple[str, str], list[int]] = {}
             for agent, task, number in agenda.withheld:
-                if self._standing.get(agent) and agent not in agenda.broken:
+                if agent in self._standing and agent not in agenda.broken:
                     left.setdefault((agent, task), []).append(number)
             told.task_runs, problems = end_draws(session.store, told.task_runs, left)
         return (*problems, *withheld_problems(agenda, told.task_runs, self._standing))
