@@ -180,8 +180,8 @@ class FanoutSession:
         return number % self.shard[1] == self.shard[0] - 1
 
     def trials_to_run(self, agent: str, task: str) -> tuple[int, ...]:
-        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise any recorded and at least five,
-        or as many as ``trials`` in ``[judge]`` allows a new draw."""
+        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise any recorded and five, or
+        as many as ``trials`` in ``[judge]`` allows a new draw."""
         if self.trials is not None:
             return tuple(range(1, self.trials + 1))
         recorded = self.store.trials(agent, task) if self.mode != "live" else ()
