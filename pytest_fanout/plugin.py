@@ -29,7 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="replay recordings (default), record what is missing or stale, rerecord all, or run live unrecorded",
     )
     add(
-        "--fanout-trials", type=int, metavar="N", help="trials per task (default: every recorded one; 5 for a new draw)"
+        "--fanout-trials",
+        type=int,
+        metavar="N",
+        help="trials per task (default: every recorded one; live 5 for a first anchor, then as many as evidence needs)",
     )
     add(
         "--fanout-control",

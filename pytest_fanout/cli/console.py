@@ -110,6 +110,8 @@ def say_plan(plan: Plan) -> None:
             click.echo(
                 "  {passed} of {trials} trials passed; {capped} capped, {failed} failed".format(**planned.endings)
             )
+        if planned.provisional is not None:
+            click.echo(f"  {planned.provisional} [provisional]")
         _say_changes(planned.changes)
         if planned.approval is not None:
             for name, bound in sorted(planned.approval.ceilings.items()):

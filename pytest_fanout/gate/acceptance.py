@@ -21,8 +21,10 @@ from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening
+from pytest_fanout.gate.lowering import lowered_by_luck
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
+from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
 from pytest_fanout.judge import stats_of, table_of_baseline
 from pytest_fanout.judge.limits import ceiling
@@ -306,6 +308,14 @@ def _plan_class(
                 f"({changes[0].old} -> {changes[0].new})",
                 mend="mend what fails first: an anchor goes down only when the work is still done",
             )
+        lucky = lowered_by_luck(origin, anchor, result, limits, budget.judge_for(agent)) if not changes else ()
+        if lucky:
+            raise NotAccepted(
+                "anchor-not-lower",
+                f"a new draw of {agent} is lower in {', '.join(lucky)}, and nothing shows that the agent is: the "
+                "luckier of two draws would be kept",
+                mend="leave the anchor as it is, for the class is within budget of it, and commit the recordings",
+            )
     if changes:
         added = set(anchor.tasks) - set(origin.tasks if origin else anchor.tasks)
         changes += [Change("task_added", task) for task in sorted(added)]
@@ -332,6 +342,7 @@ def _plan_class(
         draw=max((task.draw for task in run.tasks if task.agent == agent), default=1),
         superseded=author.superseded(agent, path_name(approval.path) if approval else None),
         endings=endings(anchor),
+        provisional=provisional_words(anchor, budget.judge_for(agent)),
     )
 
 

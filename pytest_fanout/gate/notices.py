@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.loosening import pass_share_fell
+from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.judge import TrialTable
 from pytest_fanout.judge.comparison import tasks_needed
 from pytest_fanout.judge.distribution import mean
@@ -60,6 +61,9 @@ def notices_of(
         fewest = min(len(task.trials) for task in anchor.tasks.values())
         if fewest < FEW_TRIALS:
             yield notice("few-trials", f"the anchor holds tasks with only {fewest} of {FEW_TRIALS} trials")
+        provisional = provisional_words(anchor, rules)
+        if provisional is not None and measured.draw in ("new", "mixed"):
+            yield notice("provisional", provisional)
         yield from _of_age(notice_of=notice, anchor=anchor, rules=rules, now=now)
         yield from _of_models(notice_of=notice, run=run, agent=agent, anchor=anchor)
     if base_table is not None and _is_suspicious(base_table, measured.table):

@@ -29,6 +29,7 @@ class PlannedClass:
     draw: int  # the highest draw of a trial: 3 means that it was recorded three times
     superseded: tuple[str, ...]  # file names of this branch's older approvals for the class
     endings: Mapping[str, int] = field(default_factory=dict)  # of the anchor's trials: trials passed capped failed
+    provisional: str | None = None  # why the anchor is only that
 
 
 @dataclass(frozen=True, slots=True)

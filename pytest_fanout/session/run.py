@@ -26,6 +26,7 @@ from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task, running_as
+from pytest_fanout.session.looks.ending import beyond, end_draws
 from pytest_fanout.session.outside.agents import Outside, check_extra
 from pytest_fanout.session.proof import Prover
 from pytest_fanout.session.trial import TrialRunner
@@ -186,13 +187,17 @@ class FanoutSession:
         return number % self.shard[1] == self.shard[0] - 1
 
     def trials_to_run(self, agent: str, task: str) -> tuple[int, ...]:
-        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise five and any beyond."""
+        """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise any recorded and five, or
+        as many as ``trials`` in ``[judge]`` allows a new draw."""
         if self.trials is not None:
             return tuple(range(1, self.trials + 1))
         recorded = self.store.trials(agent, task) if self.mode != "live" else ()
         if self.mode == "replay":
             return tuple(recorded) or (1,)
-        return tuple(sorted({*recorded, *range(1, DEFAULT_TRIALS + 1)}))
+        return tuple(sorted({*recorded, *range(1, self._most_trials(agent) + 1)}))
+
+    def _most_trials(self, agent: str) -> int:
+        return max(DEFAULT_TRIALS, self.budget.judge_for(agent).trials)
 
     def meter_of(self, item: pytest.Item) -> api.TaskMeter:
         """The meter that a test's fixture shows. Raises UsageError for a test that is not a task."""
@@ -236,7 +241,7 @@ class FanoutSession:
         agent = mark.kwargs.get("agent") if mark else None
         if not isinstance(agent, str):
             return
-        count = self.trials or DEFAULT_TRIALS
+        count = self.trials or self._most_trials(agent)
         if self.trials is None and self.mode != "live":
             count = max(count, self.store.most_trials(agent))
         metafunc.fixturenames.append(TRIAL_FIXTURE)
@@ -416,6 +421,10 @@ class FanoutSession:
             self.meter = None
         if self.looks is not None:
             self.told.problems.extend(self.looks.end())
+        elif self.mode == "record" and self.trials is not None:
+            left = beyond(self.store, self.told.task_runs, self.trials)
+            self.told.task_runs, problems = end_draws(self.store, self.told.task_runs, left)
+            self.told.problems.extend(problems)
         if self.flow is not None:
             self.told.problems.extend(self.flow.end())
         if self.config.option.collectonly:

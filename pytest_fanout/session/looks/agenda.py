@@ -64,8 +64,8 @@ class Agenda:
         return tuple(trial for key, row in self._rows.items() for trial in row[self._asked[key] :])
 
     def looks(self, agent: str) -> tuple[int, int]:
-        """How many trials a task of the class ran at most, and how many there were."""
-        own = [key for key in self._guided if key[0] == agent]
+        """Of the tasks of a class that had trials left: how many they ran at most, and how many there were."""
+        own = [key for key, count in self._asked.items() if key[0] == agent and count < len(self._rows[key])]
         return max((self._asked[key] for key in own), default=0), max((len(self._rows[key]) for key in own), default=0)
 
     def next_round(self, runs: Sequence[TaskRun]) -> tuple[Trial, ...]:

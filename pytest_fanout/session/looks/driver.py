@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_fanout.errors import FanoutError
-from pytest_fanout.gate.draws import draw_of
+from pytest_fanout.gate.draws import draws_of
 from pytest_fanout.judge import judge_draws
 from pytest_fanout.records import Baseline, Budget, Needs, Problem, TaskRun
 from pytest_fanout.session.flow.forecast import Trial
@@ -101,9 +101,8 @@ class Looks:
         if flow is not None and flow.allowance.spent().refused:
             self._standing = {}
             return {}
-        found = {agent: draw_of(agent, anchor, runs, self._budget) for agent, anchor in self._anchors.items()}
         try:
-            judged = judge_draws({agent: draw for agent, draw in found.items() if draw is not None})
+            judged = judge_draws(draws_of(self._anchors, runs, self._budget))
         except FanoutError:
             judged = {}  # the gate meets it again, and tells
         self._standing = {agent: not comparison.needs for agent, comparison in judged.items()}
@@ -211,7 +210,7 @@ class Looks:
         if session.mode == "record":
             left: dict[tuple[str, str], list[int]] = {}
             for agent, task, number in agenda.withheld:
-                if self._standing.get(agent) and agent not in agenda.broken:
+                if agent in self._standing and agent not in agenda.broken:
                     left.setdefault((agent, task), []).append(number)
             told.task_runs, problems = end_draws(session.store, told.task_runs, left)
         return (*problems, *withheld_problems(agenda, told.task_runs, self._standing))

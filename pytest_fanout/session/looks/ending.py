@@ -38,14 +38,26 @@ def end_draws(
                 continue
             last = max(own, key=lambda run: run.trial)
             digest = _keep_digests(store, last, older)
+            same = (agent, task, last.trial)
+            told = [replace(run, recording=digest) if (run.agent, run.task, run.trial) == same else run for run in told]
             for trial in older:
                 store.remove(agent, task, trial)
         except FanoutError as error:
             problems.append(Problem(error.slug, str(error), "invalid", agent, task))
-            continue
-        same = (agent, task, last.trial)
-        told = [replace(run, recording=digest) if (run.agent, run.task, run.trial) == same else run for run in told]
     return told, problems
+
+
+def beyond(store: RecordingStore, runs: Sequence[TaskRun], number: int) -> dict[tuple[str, str], list[int]]:
+    """By class and task, the recorded trials beyond a fixed number of them, where all up to it have run."""
+    ran: dict[tuple[str, str], set[int]] = {}
+    for run in runs:
+        ran.setdefault((run.agent, run.task), set()).add(run.trial)
+    whole = set(range(1, number + 1))
+    return {
+        task: [trial for trial in store.trials(*task) if trial > number]
+        for task, trials in ran.items()
+        if trials == whole
+    }
 
 
 def _keep_digests(store: RecordingStore, last: TaskRun, older: Sequence[int]) -> str:

@@ -7,9 +7,11 @@ is sent twice: its second coming is the next one that the worker waits for, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
+
+_GROUPED: Final = frozenset({"loadfile", "loadscope", "loadgroup"})
 
 
 class LookScheduling:
@@ -136,14 +138,21 @@ class LookScheduling:
                 self._send_next(node)
 
     def _send_next(self, node: Any) -> None:
+        """The first item that may run there; what stays together is ended before anything new is begun."""
         assert self._collection is not None
-        for place, index in enumerate(self._queue):
-            group = self._group(self._collection[index])
-            if group is None or self._owners.setdefault(group, node) is node:
-                del self._queue[place]
-                self._pending[node] += [index, index]
-                node.send_runtest_some([index, index])
-                return
+        groups: list[str | None] = [None] if self._queue else []
+        if self._dist in _GROUPED:
+            groups = [self._group(self._collection[index]) for index in self._queue]
+        mine = (place for place, group in enumerate(groups) if group and self._owners.get(group) is node)
+        anyones = (place for place, group in enumerate(groups) if not group or group not in self._owners)
+        place = next(mine, next(anyones, None))
+        if place is None:
+            return
+        if group := groups[place]:
+            self._owners[group] = node
+        index = self._queue.pop(place)
+        self._pending[node] += [index, index]
+        node.send_runtest_some([index, index])
 
     def _group(self, name: str) -> str | None:
         """What stays together on one worker, as xdist has it for this ``--dist``; None: the item goes anywhere."""
