@@ -18,8 +18,9 @@ from typing import Any
 from pytest_fanout.config import AGENT_NAME, check_agent_name
 from pytest_fanout.errors import IntegrityError, StorageError
 from pytest_fanout.records import Exchange, Recording
-from pytest_fanout.store import bodies, files, tape
-from pytest_fanout.store.secrets import Scanner
+from pytest_fanout.store import files, tape
+from pytest_fanout.store.findings import findings, path_of
+from pytest_fanout.store.scanner import Scanner
 
 SLUG_LENGTH = 60
 MEND = "restore the file from git, or remove it and record anew: pytest --fanout-budget --fanout-mode=record"
@@ -126,7 +127,7 @@ class RecordingStore:
         data = tape.encode(recording)
         stored = tape.decode(data, str(path), MEND)
         refuse_empty_answers(stored.exchanges, str(path), MEND)
-        self._refuse_secrets(stored, path)
+        self._refuse_secrets(stored, data, path)
         files.write_atomically(path, data)
         return stored
 
@@ -193,65 +194,16 @@ class RecordingStore:
                 mend="restore it from git, or record it: pytest --fanout-budget --fanout-mode=record",
             ) from None
 
-    def _refuse_secrets(self, stored: Recording, path: Path) -> None:
+    def _refuse_secrets(self, stored: Recording, data: bytes, path: Path) -> None:
         if self._scanner is None:
             self._scanner = Scanner(os.environ if self._environ is None else self._environ)
-        for place, kinds in _findings(stored, self._scanner):
+        for place, kinds in findings(stored, data, self._scanner):
             raise StorageError(
                 "secret-in-recording",
                 f"not saved: {place} holds {' and '.join(kinds)}",
                 where=str(path),
                 mend="keep the secret out of what the agent sends, or remove it in the hook pytest_fanout_redact",
             )
-
-
-def _findings(stored: Recording, scanner: Scanner) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Places that hold secrets. Texts that a growing context repeats are looked at once."""
-    seen: set[str] = set()
-    for text, place in ((stored.task, "the task id"), *((model, "a model name") for model in stored.models_requested)):
-        if kinds := scanner.scan(text):
-            yield place, kinds
-    for number, exchange in enumerate(stored.exchanges, 1):
-        request, answer = exchange.request, exchange.answer
-        for text, place in _texts(exchange):
-            if text not in seen and (kinds := scanner.scan(text)):
-                yield f"{place} of request {number} ({request.method} {_path(request.url)})", kinds
-            seen.add(text)
-        for text, place in (
-            (answer.body.decode("utf-8", "replace"), "the body"),
-            (answer.error or "", "the error"),
-            (" ".join(value for _, value in answer.headers), "a header"),
-        ):
-            if kinds := scanner.scan(text):
-                yield f"{place} of answer {number} ({request.method} {_path(request.url)})", kinds
-
-
-def _texts(exchange: Exchange) -> Iterator[tuple[str, str]]:
-    request = exchange.request
-    yield request.url, "the URL"
-    for name, value in request.headers:
-        yield value, f"the header {name}"
-    value = bodies.json_value(request.body)
-    if value is None:
-        yield request.body.decode("utf-8", "replace"), "the body"
-    else:
-        yield from _strings(value, "")
-
-
-def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield value, at or "the body"
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _strings(item, f"{at}[{index}]")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield key, f"a key in {at or 'the body'}"
-            yield from _strings(item, f"{at}.{key}" if at else key)
-
-
-def _path(url: str) -> str:
-    return bodies.match_target(url, "model").partition("?")[0]
 
 
 def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
@@ -264,7 +216,7 @@ def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str)
             raise IntegrityError(
                 "recording-empty-answer",
                 f"recorded response is empty: answer {number} ({exchange.request.method}"
-                f" {_path(exchange.request.url)}) has status 200 and no content",
+                f" {path_of(exchange.request.url)}) has status 200 and no content",
                 where=where,
                 mend=mend,
             )

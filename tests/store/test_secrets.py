@@ -12,7 +12,7 @@ from recording_samples import CHAT_URL, chat, chat_answer, chat_request, exchang
 from pytest_fanout.errors import StorageError
 from pytest_fanout.records import HttpAnswer, HttpRequest
 from pytest_fanout.store.recordings import RecordingStore
-from pytest_fanout.store.secrets import scan
+from pytest_fanout.store.scanner import scan
 
 CANARIES = ["canary-header-1", "canary-xapikey-2", "canary-query-3", "canary-body-4", "canary-cookie-5"]
 
