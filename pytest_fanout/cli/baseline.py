@@ -93,6 +93,7 @@ def accept(
         ci=is_ci(os.environ),
         base=repo.resolve_base(base_rev, os.environ),
         removals=removed,
+        environ=os.environ,
     )
     say_plan(plan)
     if not plan.classes and not plan.budget:

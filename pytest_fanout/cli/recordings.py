@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli.console import clean
+from pytest_fanout.cli.console import clean, masker
 from pytest_fanout.config import Settings, check_agent_name
 from pytest_fanout.errors import FanoutError, UsageError
+from pytest_fanout.store.scanner import MASKED
 
 
 def show_recording(folder: Path, words: str, *, agent: str | None, trial: int | None, full: bool) -> None:
@@ -39,8 +40,9 @@ def show_recording(folder: Path, words: str, *, agent: str | None, trial: int | 
             mend="leave --trial out for the first of them",
         )
     recording = store.load(found.agent, found.task, trial or found.trials[0])
-    for line in conversation(recording, turns_of(recording.exchanges), full=full):
-        click.echo(line)
+    lines = list(conversation(recording, turns_of(recording.exchanges), full=full))
+    text = masker().text("\n".join(lines))  # whole, because a secret may have several lines
+    click.echo(text if text != MASKED else "\n".join(map(masker().text, lines)))
     others = [str(number) for number in found.trials if number != recording.trial]
     if trial is None and others:
         click.echo(f"\nother trials: {', '.join(others)} (--trial N)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.loosening import drift, endings, endings_changes, gated_values, loosening
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
+from pytest_fanout.gate.secrets import refuse_secrets
 from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
 from pytest_fanout.judge import stats_of, table_of_baseline
 from pytest_fanout.judge.limits import ceiling
@@ -58,6 +59,7 @@ def plan_accept(
     ci: bool,
     base: Base,
     removals: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Plan:
     """Decide what accepting this run means. Writes nothing.
 
@@ -66,9 +68,11 @@ def plan_accept(
         reason: for the reviewer, at least 20 characters.
         base: the commit whose anchors the approvals depart from.
         removals: ids of marked tests that were deleted on purpose (for eval sets the missing line says so).
+        environ: whose secrets must not stand in what is accepted.
 
     Raises:
-        NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above max.
+        NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above max,
+            a secret.
         UsageError: the reason is too short, or a class is unknown.
         GitError: no repository, or no base commit.
     """
@@ -105,7 +109,9 @@ def plan_accept(
             unchanged.append(agent)
         else:
             planned.append(plan)
-    return Plan(tuple(planned), budget_approvals, tuple(unchanged), base, verdict)
+    done = Plan(tuple(planned), budget_approvals, tuple(unchanged), base, verdict)
+    refuse_secrets(done, head_tree.anchors, settings, environ or {})
+    return done
 
 
 def accept(
@@ -120,6 +126,7 @@ def accept(
     ci: bool,
     base: Base,
     removals: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Accepted:
     """Plan and carry out at once; raises as ``plan_accept`` and ``carry_out`` do."""
     plan = plan_accept(
@@ -133,6 +140,7 @@ def accept(
         ci=ci,
         base=base,
         removals=removals,
+        environ=environ,
     )
     return carry_out(plan, settings)
 

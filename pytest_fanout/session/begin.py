@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from pytest_fanout.errors import FanoutError
+from pytest_fanout.session.masking import MaskedReports
 from pytest_fanout.session.proof.proving import ProofSession
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.store.reports import write_unfinished
@@ -25,6 +26,7 @@ def configure(config: pytest.Config) -> None:
             FanoutSession(config, run_id, report, is_worker=is_worker) if line is None else ProofSession(config, line)
         )
         config.pluginmanager.register(session, "fanout-session")
+        config.pluginmanager.register(MaskedReports(session.masker), "fanout-masking")
         session.start()
     except FanoutError as error:
         raise pytest.UsageError(str(error)) from None

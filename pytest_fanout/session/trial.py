@@ -77,6 +77,7 @@ class TrialRunner:
         volatile: Any,
         codecs: Sequence[Any],
         redact: Redact,
+        shown: Callable[[str], str] = str,
         prover: Prover | None = None,
     ) -> None:
         self.meter = meter
@@ -86,6 +87,7 @@ class TrialRunner:
         self.volatile = volatile
         self.codecs = codecs
         self.redact = redact
+        self.shown = shown  # how a text may stand in a report
         self.scope: Any = None  # of the execution that runs now
         self._work: MeasuredTask | None = None
         self.prover = prover  # where recordings are made
@@ -255,7 +257,7 @@ class TrialRunner:
             FanoutError: it cannot be stored, or not be proved.
         """
         with tempfile.TemporaryDirectory(prefix="fanout-proof-") as folder:
-            RecordingStore(Path(folder)).save(made)
+            self.store.elsewhere(Path(folder)).save(made)
             return prover.prove(work, Path(folder), self.budget.caps_for(work.agent).wall_seconds)
 
     def proof_of(self, work: MeasuredTask, call: Callable[[], Any], stored: Recording) -> Proof:
@@ -315,7 +317,7 @@ class TrialRunner:
             models_served=measured.models_served,
             unknown_usage=measured.unknown_usage,
             capped=played.trace.capped,
-            error=one_line(played.error) if played.error is not None else None,
+            error=one_line(played.error, self.shown) if played.error is not None else None,
             no_calls=work.no_calls,
             stale=played.note,
             leftover=played.leftover,
@@ -369,12 +371,12 @@ def no_answer_text(live: Played) -> str:
     return f"no model answered ({reason}, at {hosts}); nothing was recorded. Is its server up, are URL and key set?"
 
 
-def one_line(error: BaseException | None) -> str:
-    """An exception as one printable line of at most 300 characters."""
+def one_line(error: BaseException | None, shown: Callable[[str], str] = str) -> str:
+    """An exception as one printable line of at most 300 characters, cut off after ``shown`` has looked at the whole."""
     if error is None:
         return ""
     text = str(error) if isinstance(error, TaskStopped) else f"{type(error).__name__}: {error}"
-    return "".join(c if c.isprintable() else " " for c in text)[:300]
+    return "".join(c if c.isprintable() else " " for c in shown(text))[:300]
 
 
 def _problem(work: MeasuredTask, slug: str, text: str) -> Problem:

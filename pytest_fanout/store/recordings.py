@@ -45,6 +45,12 @@ class RecordingStore:
         self._environ = environ
         self._scanner: Scanner | None = None
 
+    def elsewhere(self, folder: Path) -> RecordingStore:
+        """A store below another folder that searches for the same secrets."""
+        store = RecordingStore(folder, self._environ)
+        store._scanner = self._scanner
+        return store
+
     def path(self, agent: str, task: str, trial: int) -> Path:
         """Where the recording of a trial stands, whether it exists or not."""
         return self._task_folder(agent, task) / f"t{trial}.jsonl"

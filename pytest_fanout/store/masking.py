@@ -1,0 +1,80 @@
+"""Secrets taken out of what is shown: a report is never refused, and says that something was masked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from pytest_fanout.records import Problem
+from pytest_fanout.store.scanner import Scanner
+
+T = TypeVar("T")
+_SHORTEST: Final = 8  # what is shorter holds no secret
+_REMEMBERED: Final = 10_000
+#: Digests, and what nobody shows.
+_PLAIN_FIELDS: Final = frozenset({"body_hash", "fingerprint", "definition", "recording", "digest"})
+
+
+class Masker:
+    """Masks texts and records, and remembers of what kinds the secrets were."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._scanner = Scanner(environ)
+        self._clean: set[str] = set()
+        self._kinds: dict[str, None] = {}
+
+    def text(self, text: str) -> str:
+        """``text`` without secrets."""
+        if len(text) < _SHORTEST or text in self._clean:
+            return text
+        masked, kinds = self._scanner.mask(text)
+        if not kinds:
+            if len(self._clean) >= _REMEMBERED:
+                self._clean.clear()
+            self._clean.add(text)
+            return text
+        self._kinds.update(dict.fromkeys(kinds))
+        return masked
+
+    def take(self, agent: str | None = None) -> tuple[Problem, ...]:
+        """The notice of what has been masked since the last one; none where nothing was."""
+        kinds, self._kinds = sorted(self._kinds), {}
+        if not kinds:
+            return ()
+        # without numbers, so that it is told once for all tasks
+        text = (
+            f"a text of this report held {' and '.join(kinds)}: [masked] stands in its place\n"
+            "  mend: keep secrets out of what the agent sends, raises and prints; renew a key that others have seen"
+        )
+        return (Problem("secret-masked", text, "notice", agent),)
+
+    def record(self, value: T) -> T:
+        """A record, or a collection of them, whose texts are masked; the very same where there is nothing to mask."""
+        out: Any = self._masked(value)
+        return out  # type: ignore[no-any-return]
+
+    def _masked(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, tuple | list):
+            items = [self._masked(item) for item in value]
+            return value if all(map(_same, items, value)) else type(value)(items)
+        if isinstance(value, Mapping):
+            pairs = {self._masked(key): self._masked(item) for key, item in value.items()}
+            is_same = all(map(_same, pairs, value)) and all(map(_same, pairs.values(), value.values()))
+            return value if is_same else pairs
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            changes = {}
+            for field in dataclasses.fields(value):
+                if field.name not in _PLAIN_FIELDS:
+                    before = getattr(value, field.name)
+                    after = self._masked(before)
+                    if after is not before:
+                        changes[field.name] = after
+            return dataclasses.replace(value, **changes) if changes else value
+        return value
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other
