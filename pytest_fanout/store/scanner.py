@@ -131,8 +131,13 @@ _CUT: Final = re.compile(
     r"(?=[A-Za-z._-]*[0-9])[A-Za-z0-9._-]{4,}(?=(?:…|\.\.\.)?[\"']?(?:\s|\Z))"
 )
 
-_SECRET_NAME = re.compile(r"key|token|secret|passw|passphrase|credential|auth|(?:^|_)(?:pat|pwd)(?:_|$)", re.IGNORECASE)
-_NOT_SECRET_NAME = re.compile(r"_(?:sock|file|path|dir|url|host)$|^xauthority$|^google_application_credentials$", re.I)
+_SECRET_NAME = re.compile(  # but no keyboards, tokenizers and authors
+    r"key(?!board|map|word)|token(?!iz)|secret|passw|passphrase|credential|auth(?!or(?!i[sz]))|(?:^|_)(?:pat|pwd)(?:_|$)",
+    re.IGNORECASE,
+)
+_NOT_SECRET_NAME = re.compile(
+    r"_(?:sock|file|path|dir|url|host)$|^xauthority$|^google_application_credentials$|^pwd$", re.IGNORECASE
+)
 _URL_PASSWORD = re.compile(r"://[^\s/?#@:]*:([^\s/?#@]{12,})@")
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
