@@ -257,7 +257,13 @@ class TrialRunner:
             FanoutError: it cannot be stored, or not be proved.
         """
         with tempfile.TemporaryDirectory(prefix="fanout-proof-") as folder:
-            self.store.elsewhere(Path(folder)).save(made)
+            try:
+                self.store.elsewhere(Path(folder)).save(made)
+            except FanoutError as error:
+                if error.slug == "cannot-write":
+                    raise
+                path = self.store.path(made.agent, made.task, made.trial)  # where it was to be
+                raise type(error)(error.slug, error.what, where=str(path), mend=error.mend) from None
             return prover.prove(work, Path(folder), self.budget.caps_for(work.agent).wall_seconds)
 
     def proof_of(self, work: MeasuredTask, call: Callable[[], Any], stored: Recording) -> Proof:

@@ -23,6 +23,7 @@ class Masker:
         self._scanner = Scanner(environ)
         self._clean: set[str] = set()
         self._kinds: dict[str, None] = {}
+        self._told: set[str] = set()
 
     def text(self, text: str) -> str:
         """``text`` without secrets."""
@@ -38,8 +39,13 @@ class Masker:
         return masked
 
     def take(self, agent: str | None = None) -> tuple[Problem, ...]:
-        """The notice of what has been masked since the last one; none where nothing was."""
-        kinds, self._kinds = sorted(self._kinds), {}
+        """The notice of what has been masked since the last one; none where nothing was.
+
+        Args:
+            agent: whose texts these are; None: of no class, and what another notice tells is not told again.
+        """
+        kinds, self._kinds = sorted(self._kinds.keys() - (self._told if agent is None else ())), {}
+        self._told.update(kinds)
         if not kinds:
             return ()
         # without numbers, so that it is told once for all tasks

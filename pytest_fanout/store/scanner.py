@@ -98,7 +98,8 @@ _SHAPES: Final = (
         ),
         re.compile(
             r"""[A-Za-z_-]+\\?["']?\s{0,3}[:=]\s{0,3}\\?["']?"""
-            r"(?:(?i:token|basic|digest|apikey)\s{1,3}|[A-Za-z0-9_.-]{1,40}=(?=[^\s;]{16}))?" + _RANDOM
+            r"(?:[\w.-]{1,40}=[^\s;]{0,200};\s?){0,20}"  # cookies before the one that tells
+            r"(?:(?i:token|basic|digest|apikey)\s{1,3}|[\w.-]{1,40}=(?=[^\s;]{16}))?" + _RANDOM
         ),
         any_case=True,
         not_after=_LETTERS,
@@ -227,6 +228,15 @@ class Scanner:
                 if re.match(r"(?:…|\.\.\.)?[\"']?\Z|…|\.\.\.", text[end : end + 5]) and end < at + len(needle):
                     yield at, end
                 at = text.find(needle[:_MIN_CUT], at + 1)
+            at = text.find(needle[-_MIN_CUT:])
+            while at >= 0:
+                end = at + _MIN_CUT
+                before = text[max(0, end - len(needle)) : end]
+                same = (one == other for one, other in zip(reversed(needle), reversed(before), strict=False))
+                begin = end - sum(itertools.takewhile(bool, same))
+                if text[:begin].endswith(("...", "…")):
+                    yield begin, end
+                at = text.find(needle[-_MIN_CUT:], at + 1)
 
 
 def scan(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
