@@ -38,7 +38,8 @@ Q = %(quiet)r
 def ask(client, text, **more):
     said = client.post(
         BASE + "/chat/completions", params={"api_key": Q["query"]},
-        headers={"cookie": "session=" + Q["cookie"], "authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "x-secret": Q["header"]},
+        headers={"cookie": "session=" + Q["cookie"], "x-secret": Q["header"],
+                 "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
         json={"model": "m", "password": Q["body"], "messages": [
             {"role": "user", "content": text},
             {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {
@@ -144,8 +145,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Se
         project.environ |= {f"CANARY_{name.upper()}_TOKEN": value for name, value in LOUD.items()}
         project.commit()
         steps = Seen()
-        run = ("--fanout-trials=1", "--junitxml=junit.xml", "-rA", "-n1", "--showlocals")
-        steps.results["record"] = project.pytest("--fanout-mode=record", *run)
+        run = ("--fanout-trials=1", "--junitxml=junit.xml", "-rA", "--showlocals")
+        steps.results["record"] = project.pytest("--fanout-mode=record", "-n1", *run)
         project.root.joinpath("fanout-report.json").rename(project.root / "first-report.json")
         project.root.joinpath("junit.xml").rename(project.root / "first-junit.xml")
         steps.results["replay"] = project.pytest("--fanout-agent=shop", *run)
