@@ -335,6 +335,7 @@ class TrialRunner:
             unclassified=measured.unclassified,
             spent_calls=played.trace.spent_calls,
             ignored=played.ignored,
+            failures=dict(measured.failures),
         )
 
 
