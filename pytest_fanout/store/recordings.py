@@ -17,12 +17,14 @@ from typing import Any
 
 from pytest_fanout.config import AGENT_NAME, check_agent_name
 from pytest_fanout.errors import IntegrityError, StorageError
-from pytest_fanout.records import Exchange, Recording
+from pytest_fanout.records import Exchange, HttpAnswer, Recording
 from pytest_fanout.store import files, tape
 from pytest_fanout.store.findings import findings, path_of
 from pytest_fanout.store.scanner import Scanner
 
 SLUG_LENGTH = 60
+MAX_BYTES = 256 * 2**20  # a recording is read whole
+_MAX_HEADER = 2**20
 MEND = "restore the file from git, or remove it and record anew: pytest --fanout-budget --fanout-mode=record"
 _TRIAL = re.compile(r"t([1-9][0-9]{0,5})\.jsonl\Z")
 
@@ -127,10 +129,12 @@ class RecordingStore:
 
         Raises:
             StorageError: secrets were found (``secret-in-recording``), or the disk refused; the old file stands.
-            IntegrityError: a model's answer is empty: what could not be loaded is not saved.
+            IntegrityError: a model's answer is empty or cut off, or the file is huge: what could not be loaded is not
+                saved.
         """
         path = self.path(recording.agent, recording.task, recording.trial)
         data = tape.encode(recording)
+        refuse_huge(len(data), path)
         stored = tape.decode(data, str(path), MEND)
         refuse_empty_answers(stored.exchanges, str(path), MEND)
         self._refuse_secrets(stored, data, path)
@@ -162,7 +166,7 @@ class RecordingStore:
         """
         path = self.path(agent, task, trial)
         try:
-            data = files.read_committed(path, self.folder)
+            data = self._bytes(path)
         except FileNotFoundError:
             return None
         return tape.checked_lines(data, str(path), MEND)[1]
@@ -184,14 +188,19 @@ class RecordingStore:
         if path.is_fifo():
             raise OSError(errno.EINVAL, "is a pipe")  # opening it would wait for a writer
         with path.open("rb") as file:
-            return tape.header_of(file.readline().removesuffix(b"\n"), str(path), MEND)
+            return tape.header_of(file.readline(_MAX_HEADER).removesuffix(b"\n"), str(path), MEND)
 
     def _task_folder(self, agent: str, task: str) -> Path:
         return self.folder / check_agent_name(agent, str(self.folder)) / slug_of(task)
 
+    def _bytes(self, path: Path) -> bytes:
+        with contextlib.suppress(OSError):
+            refuse_huge(path.stat().st_size, path)
+        return files.read_committed(path, self.folder)
+
     def _read(self, path: Path) -> bytes:
         try:
-            return files.read_committed(path, self.folder)
+            return self._bytes(path)
         except FileNotFoundError:
             raise IntegrityError(
                 "recording-missing",
@@ -212,8 +221,20 @@ class RecordingStore:
             )
 
 
+def refuse_huge(size: int, path: Path) -> None:
+    """Reading it would take many times its size of memory, in each worker."""
+    if size > MAX_BYTES:
+        raise IntegrityError(
+            "recording-too-large",
+            f"has {size:,} bytes, more than {MAX_BYTES:,}",
+            where=str(path),
+            mend="let the trial do less, or keep its large files out of its requests and answers with the hook "
+            "pytest_fanout_redact",
+        )
+
+
 def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
-    """A 200 of a model without content is no answer: replaying it would measure nothing and look fine."""
+    """A 200 of a model without content, or with half of it, is no answer: replaying it would measure nothing."""
     for number, exchange in enumerate(exchanges, 1):
         answer = exchange.answer
         if exchange.role != "model" or answer.status != 200 or answer.outcome != "complete":
@@ -226,6 +247,22 @@ def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str)
                 where=where,
                 mend=mend,
             )
+        if _is_cut_off(answer):
+            raise IntegrityError(
+                "recording-truncated-answer",
+                f"recorded response is cut off: answer {number} ({exchange.request.method}"
+                f" {path_of(exchange.request.url)}) has status 200 and JSON without its end",
+                where=where,
+                mend=mend,
+            )
+
+
+def _is_cut_off(answer: HttpAnswer) -> bool:
+    """JSON that does not end as it began. All of it is read elsewhere; here it would cost as much as the replay."""
+    if not any(name == "content-type" and "json" in value for name, value in answer.headers) or not answer.chunks:
+        return False
+    begin, end = answer.body[:64].lstrip()[:1], answer.body[-64:].rstrip()[-1:]
+    return begin in (b"{", b"[") and end not in (b"}", b"]")
 
 
 def _is_empty(body: bytes) -> bool:
