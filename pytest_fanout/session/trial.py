@@ -51,6 +51,7 @@ class Played:
     note: StaleNote | None = None
     leftover: int = 0
     ignored: Mapping[str, int] = field(default_factory=dict)
+    fault: FanoutError | None = None  # of a redact hook
 
 
 class RedactedSource:
@@ -59,9 +60,15 @@ class RedactedSource:
     def __init__(self, source: ReplaySource, redact: Redact) -> None:
         self._source = source
         self._redact = redact
+        self.fault: FanoutError | None = None  # of a hook: what the agent made of it is no number
 
     def answer(self, request: HttpRequest, role: str) -> Replayed | None:
-        return self._source.answer(self._redact(request, None)[0], role)
+        try:
+            request = self._redact(request, None)[0]
+        except FanoutError as error:
+            self.fault = self.fault or error
+            return None
+        return self._source.answer(request, role)
 
 
 class TrialRunner:
@@ -136,13 +143,9 @@ class TrialRunner:
             pytest.skip("not begun: the run has come to its spend limit")
         if replayed:
             source = ReplaySource(recording, self.volatile, work.label)
-        scope = self.meter.open_task(
-            work.agent,
-            work.task,
-            work.trial,
-            self.budget.caps_for(work.agent),
-            RedactedSource(source, self.redact) if source is not None else None,
-        )
+        redacted = RedactedSource(source, self.redact) if source is not None else None
+        caps = self.budget.caps_for(work.agent)
+        scope = self.meter.open_task(work.agent, work.task, work.trial, caps, redacted)
         self.scope = scope
         work.duration_ms = None
         work.agent_ended = lambda: self._agent_ended(work, scope)
@@ -176,7 +179,7 @@ class TrialRunner:
             # left as it is, pytest would pass it over: whether a failure fails the item, the anchor says
             error = TrialFailed(f"called pytest.xfail: {error.msg}")
         duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
-        if source is None:
+        if source is None or redacted is None:
             played = Played(trace, self._measure(trace.exchanges, duration), error, duration)
         else:
             duration = replayed_duration(recording, trace.exchanges, source.leftover)
@@ -184,6 +187,7 @@ class TrialRunner:
             measured = self._measure(trace.exchanges, duration if is_timed else None)
             ignored = dict(source.ignored)
             played = Played(trace, measured, error, duration, source.note(), source.leftover, ignored)
+            played.fault = redacted.fault
         scope.conclude(played.measured)
         return played
 
@@ -220,22 +224,22 @@ class TrialRunner:
             )
             problems = (_problem(work, "stack-not-replayed", text),)
         else:
-            made = Recording(
-                agent=work.agent,
-                task=work.task,
-                trial=work.trial,
-                definition=work.definition,
-                begun_at=begun_at,
-                duration_ms=live.duration_ms,
-                status=status,
-                passed=live.error is None,
-                exchanges=self._storable(live.trace.exchanges),
-                models_requested=live.measured.models_requested,
-                models_served=live.measured.models_served,
-                draw=old.draw + 1 if old else 1,
-                replaced=(*old.replaced, old.digest) if old else (),
-            )
             try:
+                made = Recording(
+                    agent=work.agent,
+                    task=work.task,
+                    trial=work.trial,
+                    definition=work.definition,
+                    begun_at=begun_at,
+                    duration_ms=live.duration_ms,
+                    status=status,
+                    passed=live.error is None,
+                    exchanges=self._storable(live.trace.exchanges),
+                    models_requested=live.measured.models_requested,
+                    models_served=live.measured.models_served,
+                    draw=old.draw + 1 if old else 1,
+                    replaced=(*old.replaced, old.digest) if old else (),
+                )
                 proof = self._prove(self.prover, work, made)
                 if proof.differences:
                     text = unproved_text(proof, self.budget.measure.volatile)
@@ -274,6 +278,8 @@ class TrialRunner:
             played = self._play(work, call, stored, source=source)
         except _SKIPPED as skipped:
             return compared(stored, expected, Replay((), 0, False, "", {}, str(skipped.msg)))
+        if played.fault is not None:
+            return Proof((played.fault.what,))
         passed, samples = played.error is None, played.measured.samples
         replay = Replay(source.missed, source.leftover, passed, one_line(played.error), samples)
         return compared(stored, expected, replay)
@@ -301,6 +307,8 @@ class TrialRunner:
         new_draw: bool = False,
     ) -> TaskRun:
         measured = played.measured
+        if played.fault is not None:
+            problems = (*problems, _problem(work, played.fault.slug, str(played.fault)))
         if recording is not None and recording.imported:
             problems = (*problems, Problem("imported-recording", IMPORTED, "notice", work.agent))
         status = "stale" if played.note is not None else status_of(played)
