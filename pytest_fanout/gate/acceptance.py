@@ -17,7 +17,7 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, UsageError
 from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.classes import worst
-from pytest_fanout.gate.inputs import changed_inputs, inputs_now
+from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.loosening import drift, endings, endings_changes, gated_values, loosening
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
@@ -42,6 +42,7 @@ from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.budget import load_toml, toml_digest
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
+from pytest_fanout.store.recordings import RecordingStore
 
 REASON_LENGTH = 20
 _LONGEST_REASON = 2000
@@ -109,6 +110,7 @@ def plan_accept(
             unchanged.append(agent)
         else:
             planned.append(plan)
+    _check_recordings(run, chosen, settings)
     done = Plan(tuple(planned), budget_approvals, tuple(unchanged), base, verdict)
     refuse_secrets(done, head_tree.anchors, settings, environ or {})
     return done
@@ -240,6 +242,17 @@ def _check_run(run: Run, settings: Settings) -> None:
             "inputs-changed",
             f"the report is of another tree: {', '.join(changed[:5])} differ{'s' if len(changed) == 1 else ''} now",
             mend="run `pytest --fanout-budget` again (or merge the main branch first, for a report of CI)",
+        )
+
+
+def _check_recordings(run: Run, agents: Collection[str], settings: Settings) -> None:
+    others = other_recordings(run, agents, RecordingStore(settings.recordings))
+    if others:
+        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+        raise NotAccepted(
+            "recordings-replaced",
+            f"other recordings stand there than the run made or replayed: {', '.join(others[:5])}{more}",
+            mend="let no two runs record the same tasks at once; run `pytest --fanout-budget` again, then accept",
         )
 
 

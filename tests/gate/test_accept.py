@@ -571,3 +571,22 @@ def test_a_recording_that_holds_a_secret_is_not_taken(world: World) -> None:
         f"{NOT_TAKEN}{SEE}secret-not-accepted"
     )
     assert approval_files(world) == []
+
+
+def test_recordings_of_another_run_are_not_accepted(world: World) -> None:
+    """Two runs that recorded at once: each report names its own recordings, and only one's stand there."""
+    run = make_run()
+    sent = HttpRequest("POST", "https://api.openai.com/v1/chat/completions", (), b"{}")
+    exchange = Exchange(0, "httpx", "model", "agent", sent, HttpAnswer(200, (), (b"{}",), (1,), 2), 0)
+    store = RecordingStore(world.settings.recordings, {})
+    stored = store.save(Recording("support", "t01", 1, None, 0, 9, "ok", True, (exchange,)))
+
+    with pytest.raises(NotAccepted) as caught:
+        take(world, run)
+
+    assert str(caught.value) == (
+        "other recordings stand there than the run made or replayed: support::t01::t1\n"
+        "  mend: let no two runs record the same tasks at once; run `pytest --fanout-budget` again, then accept"
+        f"{SEE}recordings-replaced"
+    )
+    assert take(world, with_trials(run, "t01", recording=stored.digest)).written
