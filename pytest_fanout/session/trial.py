@@ -26,7 +26,7 @@ from pytest_fanout.records import (
     StaleNote,
     TaskRun,
 )
-from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.failures import TrialFailed, failed_inputs
 from pytest_fanout.session.items import MeasuredTask
 from pytest_fanout.session.proof import Proof, Prover, Replay, compared, unproved_text
 from pytest_fanout.store.recordings import RecordingStore
@@ -309,6 +309,7 @@ class TrialRunner:
         measured = played.measured
         if played.fault is not None:
             problems = (*problems, _problem(work, played.fault.slug, str(played.fault)))
+        problems = (*problems, *failed_inputs(played.trace.exchanges, work.agent))
         if recording is not None and recording.imported:
             problems = (*problems, Problem("imported-recording", IMPORTED, "notice", work.agent))
         status = "stale" if played.note is not None else status_of(played)
