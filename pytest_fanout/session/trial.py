@@ -113,7 +113,8 @@ class TrialRunner:
             played = self._play(work, call, None)
             return self._task_run(work, played, None, new_draw=True), played.error
         recording, problem = self._load(work)
-        if self.mode == "replay":
+        # what a newer version has recorded is for that one to renew
+        if self.mode == "replay" or (problem is not None and problem.slug == "recording-format"):
             played = self._play(work, call, recording, replayed=True)
             return self._task_run(work, played, recording, problems=(problem,) if problem else ()), played.error
         if self.mode == "record" and recording is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from pytest_fanout.session.items import MeasuredTask
 from pytest_fanout.session.proof import Proof
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.recordings import RecordingStore
+from pytest_fanout.wire import estimate
 from pytest_fanout.wire.canonical import compile_volatile
 
 BUDGET = Budget("digest", {"default": ()}, {"default": Caps()}, {"default": JudgeRules()}, MeasureRules())
@@ -111,21 +113,22 @@ BAD_HOOK = Problem(
 
 
 @pytest.mark.parametrize(
-    ("redact", "more"),
-    [(without_names, {}), (as_it_is, {"password": "hunter2 and many more words"})],
+    ("redact", "text"),
+    [(without_names, "I am Mallory"), (as_it_is, '{"password": "hunter2 and many more words"}')],
     ids=["hook", "field"],
 )
 def test_estimated_tokens_are_those_of_the_recorded_text(
-    trials: Trials, model: ModelServer, redact: Redact, more: Any
+    trials: Trials, model: ModelServer, monkeypatch: pytest.MonkeyPatch, redact: Redact, text: str
 ) -> None:
     """A stream without usage is estimated from the request; redaction makes that longer or shorter, replay does not."""
-    call = lambda: ask(model.base_url, "I am Mallory", stream=True, **more)  # noqa: E731
+    monkeypatch.setattr(estimate, "tokenizer", lambda: len)
+    call = lambda: ask(model.base_url, text, stream=True)  # noqa: E731
     recorded = trials.run("record", call, redact)
     replayed = trials.run("replay", call, redact)
 
     assert [problem.slug for problem in recorded.problems if problem.verdict != "notice"] == []
     assert recorded.recording is not None
-    assert recorded.unknown_usage == 1
+    assert recorded.samples["input_tokens"]
     assert replayed.status == "ok"
     assert dict(replayed.samples) == dict(recorded.samples)
 
@@ -181,3 +184,22 @@ def test_live_inputs_that_do_not_answer_are_told() -> None:
             "support",
         ),
     )
+
+
+def test_a_recording_of_a_newer_format_is_not_recorded_over(trials: Trials, model: ModelServer) -> None:
+    """Somebody with a newer version has made it: this one says so, and leaves it alone."""
+    call = lambda: ask(model.base_url, "hi")  # noqa: E731
+    trials.run("record", call, as_it_is)
+    path = trials.store.path("support", "refund", 1)
+    lines = path.read_bytes().replace(b"recording/1", b"recording/2").split(b"\n")[:-2]
+    newer = b"\n".join(
+        [*lines, b'{"end":"sha256:' + hashlib.sha256(b"\n".join(lines)).hexdigest().encode() + b'"}', b""]
+    )
+    path.write_bytes(newer)
+    asked = len(model.log)
+
+    task_run = trials.run("record", call, as_it_is)
+
+    assert [problem.slug for problem in task_run.problems if problem.verdict == "integrity"] == ["recording-format"]
+    assert path.read_bytes() == newer
+    assert len(model.log) == asked
