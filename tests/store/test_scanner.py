@@ -102,8 +102,8 @@ def test_examples_and_code_are_no_secrets(text: str) -> None:
 def test_variables_that_everybody_has_are_no_secrets() -> None:
     """The folder of the shell, the name of a committer, a tokenizer: their values stand in prompts by right."""
     environ = {
-        "PWD": "/home/dana/projects/shop",
-        "OLDPWD": "/home/dana/projects/other",
+        "PWD": "/srv/projects/the-shop",
+        "OLDPWD": "/srv/projects/another",
         "GIT_AUTHOR_EMAIL": "dana@shop.example",
         "TOKENIZER_MODEL": "meta-llama/Llama-3",
         "KEYBOARD_LAYOUT": "us-international",
