@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from pytest_fanout.records import Problem
@@ -14,6 +15,7 @@ _SHORTEST: Final = 8  # what is shorter holds no secret
 _REMEMBERED: Final = 10_000
 #: Digests, and what nobody shows.
 _PLAIN_FIELDS: Final = frozenset({"body_hash", "fingerprint", "definition", "recording", "digest"})
+_NO_TEXT: Final = frozenset({int, bool, float, type(None), bytes})
 
 
 class Masker:
@@ -57,6 +59,11 @@ class Masker:
 
     def record(self, value: T) -> T:
         """A record, or a collection of them, whose texts are masked; the very same where there is nothing to mask."""
+        # one look at all texts together is enough where there is nothing, which is nearly always
+        texts: dict[str, None] = {}
+        _collect(value, texts)
+        if not self._scanner.mask("\n".join(texts))[1]:
+            return value
         out: Any = self._masked(value)
         return out  # type: ignore[no-any-return]
 
@@ -72,14 +79,39 @@ class Masker:
             return value if is_same else pairs
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             changes = {}
-            for field in dataclasses.fields(value):
-                if field.name not in _PLAIN_FIELDS:
-                    before = getattr(value, field.name)
-                    after = self._masked(before)
-                    if after is not before:
-                        changes[field.name] = after
+            for name in _fields(value.__class__):
+                before = getattr(value, name)
+                after = self._masked(before)
+                if after is not before:
+                    changes[name] = after
             return dataclasses.replace(value, **changes) if changes else value
         return value
+
+
+def _collect(value: Any, into: dict[str, None]) -> None:
+    """All texts of a record that are long enough to hold a secret. Called for each trial, so it is made to be quick."""
+    kind: Any = type(value)
+    if kind is str:
+        if len(value) >= _SHORTEST:
+            into[value] = None
+    elif kind is tuple or kind is list:
+        for item in value:
+            _collect(item, into)
+    elif kind is dict or isinstance(value, Mapping):
+        for key, item in value.items():
+            _collect(key, into)
+            _collect(item, into)
+    elif kind not in _NO_TEXT:
+        for name in _fields(kind):
+            _collect(getattr(value, name), into)
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    """The fields of a record that may hold texts; none of what is no record."""
+    if not dataclasses.is_dataclass(kind):
+        return ()
+    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in _PLAIN_FIELDS)
 
 
 def _same(one: Any, other: Any) -> bool:

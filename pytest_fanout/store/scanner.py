@@ -225,7 +225,7 @@ class Scanner:
             while at >= 0:
                 same = (one == other for one, other in zip(needle, text[at : at + len(needle)], strict=False))
                 end = at + sum(itertools.takewhile(bool, same))
-                if re.match(r"(?:…|\.\.\.)?[\"']?\Z|…|\.\.\.", text[end : end + 5]) and end < at + len(needle):
+                if re.match(r"(?:…|\.\.\.)?[\"']?(?:\n|\Z)|…|\.\.\.", text[end : end + 5]) and end < at + len(needle):
                     yield at, end
                 at = text.find(needle[:_MIN_CUT], at + 1)
             at = text.find(needle[-_MIN_CUT:])
