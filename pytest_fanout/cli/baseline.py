@@ -93,6 +93,7 @@ def accept(
         ci=is_ci(os.environ),
         base=repo.resolve_base(base_rev, os.environ),
         removals=removed,
+        environ=os.environ,
     )
     say_plan(plan)
     if not plan.classes and not plan.budget:
@@ -164,7 +165,7 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
 def show(agent: str | None, task: str | None, trial: int | None, of: str | None, full: bool) -> None:
     """The committed anchors: their figures and where they come from. Or one recording, as a conversation."""
     if task is not None:
-        recordings.show_recording(find_settings(Path.cwd()).recordings, task, agent=agent or of, trial=trial, full=full)
+        recordings.show_recording(find_settings(Path.cwd()), task, agent=agent or of, trial=trial, full=full)
         return
     if trial is not None or full:
         raise UsageError("needs-recording", "--trial and --full are for a recording", mend="add --recording TASK")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
 
 import click
 
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate import Plan
 from pytest_fanout.records import Change, ClassResult, MetricResult, Verdict
+from pytest_fanout.store.masking import Masker
 
 OUTCOME_WORDS = {"within": "within budget", "over": "over budget", "not_measured": "not measured", "waived": "waived"}
 _MOST_CHANGES = 20
@@ -23,11 +26,20 @@ class FanoutGroup(click.Group):
         except FanoutError as error:
             click.echo(f"error: {clean(str(error), keep_lines=True)}", err=True)
             ctx.exit(error.exit_code)
+        finally:
+            for problem in masker().take():
+                click.echo(f"note: {problem.text}", err=True)
+
+
+@cache
+def masker() -> Masker:
+    """What takes secrets out of all that a command says: by the environment that it was started in."""
+    return Masker(dict(os.environ))
 
 
 def clean(text: str, *, keep_lines: bool = False) -> str:
-    """Text from task ids, files and models as it may be shown: control characters become ``?``."""
-    return "".join(c if c.isprintable() or (keep_lines and c == "\n") else "?" for c in text)
+    """Text from task ids, files and models as it may be shown: no secrets, and ``?`` for control characters."""
+    return "".join(c if c.isprintable() or (keep_lines and c == "\n") else "?" for c in masker().text(text))
 
 
 def number(value: int | None) -> str:

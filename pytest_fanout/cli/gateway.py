@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +19,7 @@ from pytest_fanout.cli.child import Child, join_outer
 from pytest_fanout.errors import FanoutError, UsageError
 from pytest_fanout.records import Caps, MeasureRules
 from pytest_fanout.report.printable import escape
+from pytest_fanout.store.masking import Masker
 
 if TYPE_CHECKING:
     from pytest_fanout.meter import TaskScope
@@ -56,6 +58,7 @@ class _Counting:
 
         self._meter = Meter(mode="live", measure=MeasureRules(), cap_warning=self._warn, environ=dict(os.environ))
         self._caps = caps
+        self._masker = Masker(dict(os.environ))
         self.gateway = self._meter.gateway(port)
         self.scopes: list[TaskScope] = [self._meter.open_task(_AGENT, name, 1, caps, beside=True) for name in names]
 
@@ -73,6 +76,8 @@ class _Counting:
             runs.append(live_run(scope, self._meter.close_task(scope)))
         facts = self._meter.finish()
         self.gateway.stop()
+        runs, facts = self._masker.record(runs), self._masker.record(facts)
+        facts = replace(facts, problems=(*facts.problems, *self._masker.take()))
         click.echo(report_of.text(runs, facts.problems, self._caps), err=True)
         if report is None:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -18,13 +18,14 @@ from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, UsageErr
 from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.drift import drift_lines
-from pytest_fanout.gate.inputs import changed_inputs, inputs_now
+from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening
 from pytest_fanout.gate.lowering import lowered_by_luck
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
 from pytest_fanout.gate.provisional import provisional_words
+from pytest_fanout.gate.secrets import refuse_secrets
 from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
 from pytest_fanout.judge import stats_of, table_of_baseline
 from pytest_fanout.judge.limits import ceiling
@@ -44,6 +45,7 @@ from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.budget import load_toml, toml_digest
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
+from pytest_fanout.store.recordings import RecordingStore
 
 REASON_LENGTH = 20
 _LONGEST_REASON = 2000
@@ -61,6 +63,7 @@ def plan_accept(
     ci: bool,
     base: Base,
     removals: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Plan:
     """Decide what accepting this run means. Writes nothing.
 
@@ -69,9 +72,11 @@ def plan_accept(
         reason: for the reviewer, at least 20 characters.
         base: the commit whose anchors the approvals depart from.
         removals: ids of marked tests that were deleted on purpose (for eval sets the missing line says so).
+        environ: whose secrets must not stand in what is accepted.
 
     Raises:
-        NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above max.
+        NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above max,
+            a secret.
         UsageError: the reason is too short, or a class is unknown.
         GitError: no repository, or no base commit.
     """
@@ -108,7 +113,10 @@ def plan_accept(
             unchanged.append(agent)
         else:
             planned.append(plan)
-    return Plan(tuple(planned), budget_approvals, tuple(unchanged), base, verdict)
+    _check_recordings(run, chosen, settings)
+    done = Plan(tuple(planned), budget_approvals, tuple(unchanged), base, verdict)
+    refuse_secrets(done, head_tree.anchors, settings, environ or {})
+    return done
 
 
 def accept(
@@ -123,6 +131,7 @@ def accept(
     ci: bool,
     base: Base,
     removals: Collection[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Accepted:
     """Plan and carry out at once; raises as ``plan_accept`` and ``carry_out`` do."""
     plan = plan_accept(
@@ -136,6 +145,7 @@ def accept(
         ci=ci,
         base=base,
         removals=removals,
+        environ=environ,
     )
     return carry_out(plan, settings)
 
@@ -235,6 +245,17 @@ def _check_run(run: Run, settings: Settings) -> None:
             "inputs-changed",
             f"the report is of another tree: {', '.join(changed[:5])} differ{'s' if len(changed) == 1 else ''} now",
             mend="run `pytest --fanout-budget` again (or merge the main branch first, for a report of CI)",
+        )
+
+
+def _check_recordings(run: Run, agents: Collection[str], settings: Settings) -> None:
+    others = other_recordings(run, agents, RecordingStore(settings.recordings))
+    if others:
+        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+        raise NotAccepted(
+            "recordings-replaced",
+            f"other recordings stand there than the run made or replayed: {', '.join(others[:5])}{more}",
+            mend="let no two runs record the same tasks at once; run `pytest --fanout-budget` again, then accept",
         )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pytest_fanout.config import Settings
-from pytest_fanout.errors import ConfigError
-from pytest_fanout.records import Run, TaskRun
+from pytest_fanout.errors import ConfigError, IntegrityError
+from pytest_fanout.records import MEASURED, Run, TaskRun
 from pytest_fanout.store.budget import load_toml, toml_digest
-from pytest_fanout.store.recordings import slug_of
+from pytest_fanout.store.recordings import RecordingStore, slug_of
 
 
 def inputs_now(run: Run, settings: Settings) -> dict[str, str]:
@@ -45,6 +45,23 @@ def changed_inputs(measured: dict[str, str], now: dict[str, str]) -> tuple[str, 
     """Names whose digest is another one now, in words."""
     names = [name for name in sorted(now.keys() | measured.keys()) if now.get(name) != measured.get(name)]
     return tuple(_words(name) for name in names)
+
+
+def other_recordings(run: Run, agents: Collection[str], store: RecordingStore) -> tuple[str, ...]:
+    """The trials of some classes whose recording is not the one any more that they ran on, as ``class::task::t1``.
+
+    The digests of ``current_inputs`` are taken when a run has ended, so two runs that record at once may agree on them.
+    """
+    found = []
+    for trial in run.tasks:
+        if trial.agent in agents and trial.recording is not None and trial.status in MEASURED:
+            try:
+                digest = store.digest(trial.agent, trial.task, trial.trial) or trial.recording  # gone: ``inputs`` tell
+            except IntegrityError:
+                digest = ""
+            if digest != trial.recording:
+                found.append(f"{trial.agent}::{trial.task}::t{trial.trial}")
+    return tuple(found)
 
 
 def _words(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
@@ -14,6 +15,7 @@ from pytest_fanout.judge.distribution import mean
 from pytest_fanout.records import MEASURED, Baseline, JudgeRules, MetricResult, Problem, Run
 
 FEW_TRIALS = 5
+_MOST_NAMES = 5
 #: A fall of mean fanout by this part, with fewer trials passing, looks like work left undone.
 SUSPICIOUS_FALL = Fraction(20, 100)
 
@@ -72,6 +74,7 @@ def notices_of(
             "fanout fell together with the part of trials that pass "
             f"({_share(base_table)} -> {_share(measured.table)}): the agent may be doing less than its work",
         )
+    yield from _of_failures(notice_of=notice, run=run, agent=agent)
     draws = max((task.draw for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
     if draws > 2 and measured.draw in ("new", "mixed"):
         yield notice("redrawn", f"some trials are on their draw {draws}: recording until green is not evidence")
@@ -85,6 +88,27 @@ def _of_age(
         days = (now - min(begun)) // 86_400
         if days > rules.max_age_days:
             yield notice_of("anchor-old", f"the anchor was recorded {days} days ago, more than {rules.max_age_days}")
+
+
+def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str) -> Iterator[Problem]:
+    """Attempts that the provider or the network let fail: they are part of the draw, and of its numbers."""
+    held = [task for task in run.tasks if task.agent == agent and task.status in MEASURED and task.failures]
+    if not held:
+        return
+    kinds: Counter[str] = Counter()
+    for task in held:
+        kinds.update(task.failures)
+    trials = sum(task.agent == agent and task.status in MEASURED for task in run.tasks)
+    names = list(dict.fromkeys(task.task for task in held))
+    said = ", ".join(f"{number} x {kind}" for kind, number in sorted(kinds.items()))
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    yield notice_of(
+        "draw-holds-failures",
+        f"the draw holds attempts that failed ({said}), in {len(held)} of {trials} trials: "
+        f"{', '.join(names[:_MOST_NAMES])}{more}; retries count as attempts, and what an agent did about them is in "
+        "all numbers; mend: if that was a bad hour of the provider, draw these anew: pytest --fanout-budget "
+        "--fanout-mode=rerecord",
+    )
 
 
 def _of_models(notice_of: Callable[[str, str], Problem], run: Run, agent: str, anchor: Baseline) -> Iterator[Problem]:

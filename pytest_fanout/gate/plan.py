@@ -12,7 +12,7 @@ from pytest_fanout.judge import stats_of
 from pytest_fanout.records import Approval, Base, Baseline, Change, ClassResult, SiteStats, Verdict
 from pytest_fanout.store.approvals import path_name, write_approval
 from pytest_fanout.store.baselines import write_baseline
-from pytest_fanout.store.files import sync_folder, write_atomically
+from pytest_fanout.store.files import remove_litter, sync_folder, write_atomically
 from pytest_fanout.store.sites import write_sites
 
 
@@ -94,4 +94,6 @@ def carry_out(plan: Plan, settings: Settings) -> Accepted:
             remove(f"{planned.agent}.sites.json")
         for name in planned.superseded:
             remove(f"approvals/{name}")
+    for place in (settings.baselines, settings.recordings):  # what comes next is git add
+        remove_litter(place)
     return Accepted(tuple(written), tuple(removed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_fanout.meter.outflow import is_over
@@ -288,6 +289,8 @@ class Flight:
         started_ms = max(0, (self.started_ns - self.t0) // 1_000_000)
         if self.replayed is not None:
             answer, started_ms = self.replayed.answer, self.replayed.started_ms
+            if self.replayed.body is not None:
+                request = replace(request, body=self.replayed.body)
         elif self.reply is not None:
             answer = self.reply
         else:

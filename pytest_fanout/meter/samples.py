@@ -61,6 +61,7 @@ class Measured:
     unclassified: int = 0
     hosts: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    failures: Mapping[str, int] = field(default_factory=dict)  # what went wrong -> attempts of the agent's calls
 
 
 def measure_trial(
@@ -79,6 +80,7 @@ def measure_trial(
     for exchange in exchanges:
         sorting.add(exchange, reader)
     sorting.attach_polls()
+    failures = Counter(said for item in sorting.counted.get(AGENT, ()) if (said := _failure(item)))
     calls = {bucket: group_attempts(items) for bucket, items in sorting.counted.items()}
     own = calls.pop(AGENT, ())
     reached = [call for call in own if call.reached_model]
@@ -103,6 +105,7 @@ def measure_trial(
         unclassified=len(sorting.unclassified),
         hosts=tuple(sorted(sorting.hosts)),
         problems=(*sorting.problems(), *_estimates(reached)),
+        failures=dict(sorted(failures.items())),
     )
 
 
@@ -253,6 +256,16 @@ def _times(names: Sequence[str], most: int | None = None) -> str:
 
 def _names(found: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({name for name in found if name}))
+
+
+def _failure(item: Counted) -> str | None:
+    """What went wrong in an attempt, by the provider or the network; None where nothing did."""
+    status, answer = item.attempt.http_status, item.exchange.answer
+    if status is not None and status >= 400:
+        return f"HTTP {status}"
+    if answer.outcome == "error":
+        return "no answer" if answer.status is None else "broken off"
+    return "error in the answer" if item.attempt.status == "error" else None
 
 
 def _has_usage(call: ModelCall, sources: frozenset[str]) -> bool:

@@ -147,10 +147,15 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a recording answers to a request. ``started_ms``: when it was sent, from the start of the task."""
+    """What a recording answers to a request. ``started_ms``: when it was sent, from the start of the task.
+
+    ``body``: the recorded one of the request. What is estimated from a text has to come from the same text each time,
+    also where it was redacted, or is ignored as ``volatile``.
+    """
 
     answer: HttpAnswer
     started_ms: int
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

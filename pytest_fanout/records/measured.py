@@ -127,6 +127,7 @@ class TaskRun:
     spent_calls: int = 0  # live calls that this run cost
     ignored: Mapping[str, int] = field(default_factory=dict)  # entry of `volatile` -> requests that it made alike
     volatile: tuple[str, ...] = ()  # entries of budget.toml that would have let its recording be proved
+    failures: Mapping[str, int] = field(default_factory=dict)  # "HTTP 429", "broken off", … -> attempts that ended so
 
     @property
     def is_unrecorded(self) -> bool:

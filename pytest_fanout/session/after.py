@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.records import Problem, Run, Verdict
 from pytest_fanout.session.finish import Finish
+from pytest_fanout.store.masking import Masker
 from pytest_fanout.store.reports import write_unfinished
 
 _MEND = "let the agent wait for what it starts, then run again"
@@ -24,8 +25,9 @@ class AfterTheEnd:
     required check.
     """
 
-    def __init__(self, report: Path, run_id: str) -> None:
+    def __init__(self, report: Path, run_id: str, masker: Masker) -> None:
         self._report = report
+        self._masker = masker
         self._run_id = run_id
         self._lock = threading.Lock()
         self._written: tuple[Finish, Run, Verdict] | None = None
@@ -39,7 +41,7 @@ class AfterTheEnd:
         with self._lock:
             if self._problem is not None:
                 return
-            self._problem = Problem("call-after-end", f"{text}; mend: {_MEND}", "invalid")
+            self._problem = Problem("call-after-end", f"{self._masker.text(text)}; mend: {_MEND}", "invalid")
             self._take_back()
 
     def reported(self, finish: Finish, run: Run, verdict: Verdict, *, is_green: bool) -> None:

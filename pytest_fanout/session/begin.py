@@ -10,6 +10,7 @@ import pytest
 
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.session.beside.serving import ServingSession
+from pytest_fanout.session.masking import MaskedReports
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.store.reports import write_unfinished
 
@@ -29,6 +30,7 @@ def configure(config: pytest.Config) -> None:
                 write_unfinished(report, run_id)
             session = FanoutSession(config, run_id, report, is_worker=is_worker)
         config.pluginmanager.register(session, "fanout-session")
+        config.pluginmanager.register(MaskedReports(session.masker), "fanout-masking")
         session.start()
     except FanoutError as error:
         raise pytest.UsageError(str(error)) from None

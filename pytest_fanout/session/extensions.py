@@ -60,11 +60,15 @@ def redacted(relay: Any, request: HttpRequest, response: HttpAnswer) -> tuple[Ht
     """What the redact hooks make of an exchange, each given what the one before returned.
 
     Raises:
-        UsageError: one of them returned something else than such a pair or None.
+        UsageError: one of them raised, or returned something else than such a pair or None.
     """
     for impl in relay.get_hookimpls():
         known = {"request": request, "response": response}
-        changed: Any = impl.function(*[known[name] for name in impl.argnames])
+        try:
+            changed: Any = impl.function(*[known[name] for name in impl.argnames])
+        except Exception as error:
+            said = f"raised {type(error).__name__}: {error}"
+            raise _wrong(_place(impl.function), relay.name, said, "mend the hook") from error
         if changed is None:
             continue
         is_pair = isinstance(changed, (tuple, list)) and len(changed) == 2
@@ -76,7 +80,28 @@ def redacted(relay: Any, request: HttpRequest, response: HttpAnswer) -> tuple[Ht
                 "return (request, response), changed with dataclasses.replace, or None",
             )
         request, response = changed
+        if (fault := _fault(request, response)) is not None:
+            raise _wrong(
+                _place(impl.function), relay.name, f"returned a pair whose {fault}", "keep the types of its fields"
+            )
     return request, response
+
+
+def _fault(request: HttpRequest, response: HttpAnswer) -> str | None:
+    """What of an exchange cannot be stored."""
+    for name, value in (("method", request.method), ("url", request.url)):
+        if not isinstance(value, str):
+            return f"request.{name} is of type {type(value).__name__}"
+    if not isinstance(request.body, bytes):
+        return f"request.body is of type {type(request.body).__name__}"
+    for side, headers in (("request", request.headers), ("response", response.headers)):
+        if not all(isinstance(pair, tuple) and [type(part) for part in pair] == [str, str] for pair in headers):
+            return f"{side}.headers are no pairs of texts"
+    if not all(isinstance(chunk, bytes) for chunk in response.chunks):
+        return "response.chunks are no bytes"
+    if len(response.chunks) != len(response.chunk_ms):
+        return f"response has {len(response.chunks)} chunks and {len(response.chunk_ms)} chunk_ms"
+    return None
 
 
 def _each_returned(relay: Any) -> Iterator[tuple[str, Any]]:

@@ -31,6 +31,7 @@ from pytest_fanout.records import (
     Verdict,
 )
 from pytest_fanout.store.git import Repository
+from pytest_fanout.store.masking import Masker
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.store.reports import write_report
 
@@ -119,6 +120,7 @@ class Finish:
     narrowed: bool
     base_option: str | None
     pytest_exit: int
+    masker: Masker
 
     def judge(self, profiles: Callable[[], Sequence[Any]] = tuple) -> tuple[Run, Verdict]:
         """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one.
@@ -152,7 +154,16 @@ class Finish:
             verdict = Verdict(kind, (), (problem,), base, head)
         if repo is not None and verdict.head.rev is not None:
             verdict = self._with_what_is_loose(verdict, repo, repo.uncommitted(kept_in(self.settings)))
-        return replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict
+        return self._shown(replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict)
+
+    def _shown(self, run: Run, verdict: Verdict) -> tuple[Run, Verdict]:
+        """Both without secrets. Trials were masked where they were measured."""
+        masker = self.masker
+        shown = replace(masker.record(replace(run, tasks=())), tasks=run.tasks)
+        verdict = masker.record(verdict)
+        told = masker.take()
+        verdict = replace(verdict, problems=(*verdict.problems, *told))
+        return replace(shown, problems=(*shown.problems, *told)), verdict
 
     def _with_what_is_loose(self, verdict: Verdict, repo: Repository, loose: Sequence[str]) -> Verdict:
         """The verdict with the commit that it still takes as its next step."""

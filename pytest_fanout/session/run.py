@@ -27,10 +27,12 @@ from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task, running_as
 from pytest_fanout.session.looks.ending import beyond, end_draws
+from pytest_fanout.session.masking import shown_trial
 from pytest_fanout.session.outside.agents import Outside, check_extra
 from pytest_fanout.session.proof import Prover
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.evalsets import read_evalset
+from pytest_fanout.store.masking import Masker
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.wire.canonical import compile_volatile
 
@@ -88,6 +90,7 @@ class FanoutSession:
         }
         self.budget = work_tree_budget(self.settings)
         self.store = RecordingStore(self.settings.recordings, dict(os.environ))
+        self.masker = Masker(dict(os.environ))
         self.works: dict[pytest.Item, MeasuredTask] = {}
         self.finished: dict[pytest.Item, TaskRun] = {}
         self.told = Told()
@@ -95,7 +98,7 @@ class FanoutSession:
         self.runner: TrialRunner | None = None
         self.outside: Outside | None = None
         self.verdict_text: str | None = None
-        self.after = AfterTheEnd(report, run_id)
+        self.after = AfterTheEnd(report, run_id, self.masker)
         self.workers: list[str] = []  # of xdist, those that have begun and not yet said their last word
         self.anchors = Anchors(self.settings, config.getoption("fanout_base"))
         if self.mode != "replay" and not self.serves and not config.option.collectonly:
@@ -146,6 +149,7 @@ class FanoutSession:
             volatile=volatile,
             codecs=codecs,
             redact=self._redact,
+            shown=self.masker.text,
         )
         if self.flow is not None:
             self.meter.ask_first(self.flow.allowance)
@@ -366,7 +370,7 @@ class FanoutSession:
         task_run = self.finished.pop(item, None) if call.when == "call" else None
         if task_run is None:
             return report
-        setattr(report, _DATA, pickle.dumps(task_run).hex())
+        setattr(report, _DATA, pickle.dumps(shown_trial(task_run, self.masker)).hex())
         if report.failed:
             reason = self.anchors.leaves_to_the_gate(task_run)
             if reason is not None:
@@ -429,6 +433,7 @@ class FanoutSession:
             self.told.problems.extend(self.flow.end())
         if self.config.option.collectonly:
             return
+        self.told.problems.extend(self.masker.take())
         if self.is_worker:
             self.config.workeroutput["fanout"] = pickle.dumps(self.told.portable()).hex()  # type: ignore[attr-defined]
             return
@@ -448,6 +453,7 @@ class FanoutSession:
             narrowed=bool(self.only),
             base_option=self.config.getoption("fanout_base"),
             pytest_exit=int(session.exitstatus),
+            masker=self.masker,
         )
         run, verdict = finish.judge(lambda: profiles_of(self.config.hook.pytest_fanout_profiles))
         problem = finish.write_report(self.report, run, verdict)

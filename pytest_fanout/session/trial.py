@@ -26,7 +26,7 @@ from pytest_fanout.records import (
     StaleNote,
     TaskRun,
 )
-from pytest_fanout.session.failures import TrialFailed
+from pytest_fanout.session.failures import TrialFailed, failed_inputs
 from pytest_fanout.session.items import MeasuredTask
 from pytest_fanout.session.proof import Proof, Prover, Replay, compared, unproved_text
 from pytest_fanout.store.recordings import RecordingStore
@@ -51,6 +51,7 @@ class Played:
     note: StaleNote | None = None
     leftover: int = 0
     ignored: Mapping[str, int] = field(default_factory=dict)
+    fault: FanoutError | None = None  # of a redact hook
 
 
 class RedactedSource:
@@ -59,9 +60,15 @@ class RedactedSource:
     def __init__(self, source: ReplaySource, redact: Redact) -> None:
         self._source = source
         self._redact = redact
+        self.fault: FanoutError | None = None  # of a hook: what the agent made of it is no number
 
     def answer(self, request: HttpRequest, role: str) -> Replayed | None:
-        return self._source.answer(self._redact(request, None)[0], role)
+        try:
+            request = self._redact(request, None)[0]
+        except FanoutError as error:
+            self.fault = self.fault or error
+            return None
+        return self._source.answer(request, role)
 
 
 class TrialRunner:
@@ -77,6 +84,7 @@ class TrialRunner:
         volatile: Any,
         codecs: Sequence[Any],
         redact: Redact,
+        shown: Callable[[str], str] = str,
         prover: Prover | None = None,
     ) -> None:
         self.meter = meter
@@ -86,6 +94,7 @@ class TrialRunner:
         self.volatile = volatile
         self.codecs = codecs
         self.redact = redact
+        self.shown = shown  # how a text may stand in a report
         self.scope: Any = None  # of the execution that runs now
         self._work: MeasuredTask | None = None
         self.prover = prover  # where recordings are made
@@ -104,7 +113,8 @@ class TrialRunner:
             played = self._play(work, call, None)
             return self._task_run(work, played, None, new_draw=True), played.error
         recording, problem = self._load(work)
-        if self.mode == "replay":
+        # what a newer version has recorded is for that one to renew
+        if self.mode == "replay" or (problem is not None and problem.slug == "recording-format"):
             played = self._play(work, call, recording, replayed=True)
             return self._task_run(work, played, recording, problems=(problem,) if problem else ()), played.error
         if self.mode == "record" and recording is not None:
@@ -134,13 +144,9 @@ class TrialRunner:
             pytest.skip("not begun: the run has come to its spend limit")
         if replayed:
             source = ReplaySource(recording, self.volatile, work.label)
-        scope = self.meter.open_task(
-            work.agent,
-            work.task,
-            work.trial,
-            self.budget.caps_for(work.agent),
-            RedactedSource(source, self.redact) if source is not None else None,
-        )
+        redacted = RedactedSource(source, self.redact) if source is not None else None
+        caps = self.budget.caps_for(work.agent)
+        scope = self.meter.open_task(work.agent, work.task, work.trial, caps, redacted)
         self.scope = scope
         work.duration_ms = None
         work.agent_ended = lambda: self._agent_ended(work, scope)
@@ -174,7 +180,7 @@ class TrialRunner:
             # left as it is, pytest would pass it over: whether a failure fails the item, the anchor says
             error = TrialFailed(f"called pytest.xfail: {error.msg}")
         duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
-        if source is None:
+        if source is None or redacted is None:
             played = Played(trace, self._measure(trace.exchanges, duration), error, duration)
         else:
             duration = replayed_duration(recording, trace.exchanges, source.leftover)
@@ -182,6 +188,7 @@ class TrialRunner:
             measured = self._measure(trace.exchanges, duration if is_timed else None)
             ignored = dict(source.ignored)
             played = Played(trace, measured, error, duration, source.note(), source.leftover, ignored)
+            played.fault = redacted.fault
         scope.conclude(played.measured)
         return played
 
@@ -218,22 +225,22 @@ class TrialRunner:
             )
             problems = (_problem(work, "stack-not-replayed", text),)
         else:
-            made = Recording(
-                agent=work.agent,
-                task=work.task,
-                trial=work.trial,
-                definition=work.definition,
-                begun_at=begun_at,
-                duration_ms=live.duration_ms,
-                status=status,
-                passed=live.error is None,
-                exchanges=self._storable(live.trace.exchanges),
-                models_requested=live.measured.models_requested,
-                models_served=live.measured.models_served,
-                draw=old.draw + 1 if old else 1,
-                replaced=(*old.replaced, old.digest) if old else (),
-            )
             try:
+                made = Recording(
+                    agent=work.agent,
+                    task=work.task,
+                    trial=work.trial,
+                    definition=work.definition,
+                    begun_at=begun_at,
+                    duration_ms=live.duration_ms,
+                    status=status,
+                    passed=live.error is None,
+                    exchanges=self._storable(live.trace.exchanges),
+                    models_requested=live.measured.models_requested,
+                    models_served=live.measured.models_served,
+                    draw=old.draw + 1 if old else 1,
+                    replaced=(*old.replaced, old.digest) if old else (),
+                )
                 proof = self._prove(self.prover, work, made)
                 if proof.differences:
                     text = unproved_text(proof, self.budget.measure.volatile)
@@ -255,7 +262,13 @@ class TrialRunner:
             FanoutError: it cannot be stored, or not be proved.
         """
         with tempfile.TemporaryDirectory(prefix="fanout-proof-") as folder:
-            RecordingStore(Path(folder)).save(made)
+            try:
+                self.store.elsewhere(Path(folder)).save(made)
+            except FanoutError as error:
+                if error.slug == "cannot-write":
+                    raise
+                path = self.store.path(made.agent, made.task, made.trial)  # where it was to be
+                raise type(error)(error.slug, error.what, where=str(path), mend=error.mend) from None
             return prover.prove(work, Path(folder), self.budget.caps_for(work.agent).wall_seconds)
 
     def proof_of(self, work: MeasuredTask, call: Callable[[], Any], stored: Recording) -> Proof:
@@ -266,6 +279,8 @@ class TrialRunner:
             played = self._play(work, call, stored, source=source)
         except _SKIPPED as skipped:
             return compared(stored, expected, Replay((), 0, False, "", {}, str(skipped.msg)))
+        if played.fault is not None:
+            return Proof((played.fault.what,))
         passed, samples = played.error is None, played.measured.samples
         replay = Replay(source.missed, source.leftover, passed, one_line(played.error), samples)
         return compared(stored, expected, replay)
@@ -293,6 +308,9 @@ class TrialRunner:
         new_draw: bool = False,
     ) -> TaskRun:
         measured = played.measured
+        if played.fault is not None:
+            problems = (*problems, _problem(work, played.fault.slug, str(played.fault)))
+        problems = (*problems, *failed_inputs(played.trace.exchanges, work.agent))
         if recording is not None and recording.imported:
             problems = (*problems, Problem("imported-recording", IMPORTED, "notice", work.agent))
         status = "stale" if played.note is not None else status_of(played)
@@ -315,7 +333,7 @@ class TrialRunner:
             models_served=measured.models_served,
             unknown_usage=measured.unknown_usage,
             capped=played.trace.capped,
-            error=one_line(played.error) if played.error is not None else None,
+            error=one_line(played.error, self.shown) if played.error is not None else None,
             no_calls=work.no_calls,
             stale=played.note,
             leftover=played.leftover,
@@ -327,6 +345,7 @@ class TrialRunner:
             unclassified=measured.unclassified,
             spent_calls=played.trace.spent_calls,
             ignored=played.ignored,
+            failures=dict(measured.failures),
         )
 
 
@@ -369,12 +388,12 @@ def no_answer_text(live: Played) -> str:
     return f"no model answered ({reason}, at {hosts}); nothing was recorded. Is its server up, are URL and key set?"
 
 
-def one_line(error: BaseException | None) -> str:
-    """An exception as one printable line of at most 300 characters."""
+def one_line(error: BaseException | None, shown: Callable[[str], str] = str) -> str:
+    """An exception as one printable line of at most 300 characters, cut off after ``shown`` has looked at the whole."""
     if error is None:
         return ""
     text = str(error) if isinstance(error, TaskStopped) else f"{type(error).__name__}: {error}"
-    return "".join(c if c.isprintable() else " " for c in text)[:300]
+    return "".join(c if c.isprintable() else " " for c in shown(text))[:300]
 
 
 def _problem(work: MeasuredTask, slug: str, text: str) -> Problem:

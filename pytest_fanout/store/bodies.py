@@ -6,6 +6,7 @@ A deny-list forgets the header that nobody thought of; an allow-list forgets onl
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -74,6 +75,10 @@ def stored_request(request: HttpRequest, role: str) -> tuple[HttpRequest, bool]:
     elif "x-www-form-urlencoded" in _header(request.headers, "content-type"):
         text, redacted = secrets.redact_pairs(body.decode("utf-8", "surrogateescape"), secrets.is_secret_field)
         body = text.encode("utf-8", "surrogateescape")
+    elif "multipart/" in _header(request.headers, "content-type"):
+        body, redacted = secrets.redact_form_data(body)
+    elif edits := secrets.redact_lines(body):
+        (body,), redacted = _edited((body,), edits), True
     return HttpRequest(request.method.upper(), stored_url(request.url, role), headers, body), redacted
 
 
@@ -141,16 +146,45 @@ def stored_answer(answer: HttpAnswer) -> HttpAnswer:
             pairs = [(chunk, at) for chunk, at in zip(decoded, times, strict=True) if chunk]
             chunks = tuple(chunk for chunk, _ in pairs)
             times = tuple(at for _, at in pairs)
-    headers = tuple(
-        (name, stored_url(value, "tool") if name == "location" else value)
-        for name, value in answer.headers
-        if name in kept
-    )
-    if "json" in _header(answer.headers, "content-type"):
-        value, redacted = secrets.redact_fields(json_value(b"".join(chunks)))
+    headers = tuple((name, _without_credentials(name, value)) for name, value in answer.headers if name in kept)
+    if "content-encoding" not in kept:
+        body = b"".join(chunks)
+        value = json_value(body)
+        redacted_value, redacted = secrets.redact_fields(value)
         if redacted:
-            chunks, times = (dump(value),), times[-1:]
+            chunks, times = (dump(redacted_value),), times[-1:]
+        elif value is None and (edits := secrets.redact_lines(body)):
+            chunks = _edited(chunks, edits)
     return replace(answer, headers=headers, chunks=chunks, chunk_ms=times)
+
+
+def _without_credentials(name: str, value: str) -> str:
+    """A header of an answer whose URLs may hold some."""
+    if name == "location":
+        return stored_url(value, "tool")
+    if name == "link":
+        return re.sub("<([^<>]*)>", lambda found: f"<{stored_url(found[1], 'tool')}>", value)
+    return value
+
+
+def _edited(chunks: tuple[bytes, ...], edits: list[tuple[int, int, bytes]]) -> tuple[bytes, ...]:
+    """Chunks with parts of the whole replaced; what is new stands where the old began, all other boundaries stay."""
+    out, begin, pending = [], 0, list(edits)
+    for chunk in chunks:
+        end, at, pieces = begin + len(chunk), begin, []
+        while pending and pending[0][0] < end:
+            first, last, new = pending[0]
+            pieces.append(chunk[at - begin : max(first, at) - begin])
+            if first >= begin:
+                pieces.append(new)
+            at = min(last, end)
+            if last > end:
+                break
+            pending.pop(0)
+        pieces.append(chunk[at - begin :])
+        out.append(b"".join(pieces))
+        begin = end
+    return tuple(out)
 
 
 def json_value(body: bytes) -> Any:

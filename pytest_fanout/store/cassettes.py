@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pytest_fanout import wire
 from pytest_fanout.errors import IntegrityError, UsageError
-from pytest_fanout.records import Exchange, HttpAnswer, HttpRequest, Recording
+from pytest_fanout.records import Attempt, Endpoint, Exchange, HttpAnswer, HttpRequest, Recording
 from pytest_fanout.store import files
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.recordings import RecordingStore, refuse_empty_answers
@@ -24,9 +24,32 @@ from pytest_fanout.wire.bodies import decode
 from pytest_fanout.wire.endpoints import host_of
 from pytest_fanout.wire.hosts import is_model_host
 
+Redact = Callable[[HttpRequest, HttpAnswer], tuple[HttpRequest, HttpAnswer]]
 LAYER: Final = "vcrpy"
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _MEND: Final = "record the task with pytest-fanout instead: pytest --fanout-budget --fanout-mode=record"
+
+
+class Reader(Protocol):
+    """What tells model calls from other requests and reads them, by the codecs of a project as well."""
+
+    def classify(self, method: str, url: str) -> Endpoint: ...
+
+    def read(self, request: HttpRequest, answer: HttpAnswer) -> Attempt | None: ...
+
+
+class _BuiltIn:
+    """No codecs but our own."""
+
+    def classify(self, method: str, url: str) -> Endpoint:
+        return wire.classify(method, url)
+
+    def read(self, request: HttpRequest, answer: HttpAnswer) -> Attempt | None:
+        said = (answer.status, answer.headers, answer.body)
+        return wire.read_call(request.method, request.url, request.body, *said)
+
+
+BUILT_IN: Final = _BuiltIn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +123,22 @@ def _task_of(path: Path, root: Path, known: frozenset[str]) -> tuple[str, str]:
     )
 
 
-def read_cassette(cassette: Cassette, agent: str, definition: str | None, root: Path) -> Recording:
+def read_cassette(
+    cassette: Cassette, agent: str, definition: str | None, root: Path, reader: Reader = BUILT_IN
+) -> Recording:
     """A cassette as a recording; nothing is written.
 
     Raises:
         IntegrityError: it cannot be read, holds no call of a model, or an answer of a model that is empty.
     """
     where = str(cassette.path)
-    exchanges, begun_at = _exchanges(cassette.path)
+    exchanges, begun_at = _exchanges(cassette.path, reader)
     refuse_empty_answers(exchanges, where, _MEND)
     asked, served = set(), set()
     answered = False
     for exchange in exchanges:
         request, answer = exchange.request, exchange.answer
-        attempt = wire.read_call(request.method, request.url, request.body, answer.status, answer.headers, answer.body)
+        attempt = reader.read(request, answer)
         if attempt is None or attempt.kind not in ("generate", "compact"):
             continue
         asked.add(attempt.model_requested or "")
@@ -150,15 +175,21 @@ def import_cassette(
     definition: str | None,
     root: Path,
     store: RecordingStore,
+    redact: Redact | None = None,
+    reader: Reader = BUILT_IN,
 ) -> Recording:
     """Store a cassette as the recording of its trial.
+
+    Args:
+        redact: what to make of each request and answer before it is stored; raises FanoutError where it cannot tell.
+        reader: tells model calls from other requests.
 
     Raises:
         UsageError: the trial is recorded already.
         IntegrityError: the cassette cannot be a recording.
         StorageError: it holds a secret, or the disk refuses.
     """
-    recording = read_cassette(cassette, agent, definition, root)
+    recording = read_cassette(cassette, agent, definition, root, reader)
     if cassette.trial in store.trials(agent, cassette.task):
         raise UsageError(
             "already-recorded",
@@ -166,7 +197,14 @@ def import_cassette(
             where=str(store.path(agent, cassette.task, cassette.trial)),
             mend=f"--trial {max(store.trials(agent, cassette.task)) + 1}, or remove that file first",
         )
+    if redact is not None:
+        recording = replace(recording, exchanges=tuple(_redacted(exchange, redact) for exchange in recording.exchanges))
     return store.save(recording)
+
+
+def _redacted(exchange: Exchange, redact: Redact) -> Exchange:
+    request, answer = redact(exchange.request, exchange.answer)
+    return replace(exchange, request=request, answer=answer)
 
 
 def definitions_of(agent: str, evalset: Path | None) -> Mapping[str, str]:
@@ -178,7 +216,7 @@ def definitions_of(agent: str, evalset: Path | None) -> Mapping[str, str]:
     return {} if evalset is None else {task.id: task.definition for task in read_evalset(evalset, agent).tasks}
 
 
-def _exchanges(path: Path) -> tuple[tuple[Exchange, ...], int]:
+def _exchanges(path: Path, reader: Reader) -> tuple[tuple[Exchange, ...], int]:
     """What a cassette holds, in its order, one millisecond apart; and when it was made, in Unix seconds."""
     from vcr.serialize import deserialize  # type: ignore[import-untyped]
     from vcr.serializers import jsonserializer, yamlserializer  # type: ignore[import-untyped]
@@ -187,7 +225,7 @@ def _exchanges(path: Path) -> tuple[tuple[Exchange, ...], int]:
     try:
         read = deserialize(path.read_text(encoding="utf-8"), serializer)
         pairs = list(zip(read[0], read[1], strict=True))
-        exchanges = tuple(_exchange(number, request, answer) for number, (request, answer) in enumerate(pairs))
+        exchanges = tuple(_exchange(number, request, answer, reader) for number, (request, answer) in enumerate(pairs))
         made = next((at for _, answer in pairs if (at := _date_of(answer)) is not None), int(path.stat().st_mtime))
     except Exception as error:  # of vcrpy, of YAML, or of a shape that is none of theirs
         why = " ".join(str(error).split())[:200] or type(error).__name__
@@ -197,7 +235,7 @@ def _exchanges(path: Path) -> tuple[tuple[Exchange, ...], int]:
     return exchanges, made
 
 
-def _exchange(number: int, request: Any, answer: Mapping[str, Any]) -> Exchange:
+def _exchange(number: int, request: Any, answer: Mapping[str, Any], reader: Reader) -> Exchange:
     status, headers, body = _answer(answer)
     heard = HttpAnswer(status, headers, (body,) if body else (), (0,) if body else (), 0)
     sent = HttpRequest(
@@ -206,12 +244,14 @@ def _exchange(number: int, request: Any, answer: Mapping[str, Any]) -> Exchange:
         tuple((str(name).lower(), _text(value)) for name, value in request.headers.items()),
         _body(request.body_bytes),
     )
-    role = "model" if _is_model(sent) else "tool"
+    role = "model" if _is_model(sent, reader) else "tool"
     return Exchange(number, LAYER, role, "agent", sent, heard, number)
 
 
-def _is_model(request: HttpRequest) -> bool:
-    if wire.classify(request.method, request.url).kind != "other" or wire.is_unclassified(request.method, request.url):
+def _is_model(request: HttpRequest, reader: Reader) -> bool:
+    if reader.classify(request.method, request.url).kind != "other":
+        return True
+    if wire.is_unclassified(request.method, request.url):
         return True
     return is_model_host(host_of(request.url))
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from pytest_fanout.errors import IntegrityError, StorageError
 
-LITTER_AGE_S = 600
+LITTER_AGE_S = 60  # a write takes milliseconds, on a slow disk seconds
 CONFLICT_MARKS = ("<<<<<<< ", "=======", ">>>>>>> ")
 
 
@@ -229,7 +229,16 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def _remove_litter(path: Path) -> None:
     """Temporary files of this target that a killed process left; young ones may belong to a writer that still runs."""
-    for name in path.parent.glob(f".{glob.escape(path.name[:40])}.*.tmp"):
+    _remove_old(path.parent.glob(f".{glob.escape(path.name[:40])}.*.tmp"))
+
+
+def remove_litter(folder: Path) -> None:
+    """The same for all files below a folder, so that nobody commits what a killed process left."""
+    _remove_old(folder.glob("**/.*.json*.tmp"))
+
+
+def _remove_old(names: Iterable[Path]) -> None:
+    for name in names:
         with contextlib.suppress(OSError):
             if time.time() - name.stat().st_mtime > LITTER_AGE_S:
                 name.unlink()

@@ -17,11 +17,14 @@ from typing import Any
 
 from pytest_fanout.config import AGENT_NAME, check_agent_name
 from pytest_fanout.errors import IntegrityError, StorageError
-from pytest_fanout.records import Exchange, Recording
-from pytest_fanout.store import bodies, files, tape
-from pytest_fanout.store.secrets import Scanner
+from pytest_fanout.records import Exchange, HttpAnswer, Recording
+from pytest_fanout.store import files, tape
+from pytest_fanout.store.findings import findings, path_of
+from pytest_fanout.store.scanner import Scanner
 
 SLUG_LENGTH = 60
+MAX_BYTES = 256 * 2**20  # a recording is read whole
+_MAX_HEADER = 2**20
 MEND = "restore the file from git, or remove it and record anew: pytest --fanout-budget --fanout-mode=record"
 _TRIAL = re.compile(r"t([1-9][0-9]{0,5})\.jsonl\Z")
 
@@ -43,6 +46,12 @@ class RecordingStore:
         self.folder = folder
         self._environ = environ
         self._scanner: Scanner | None = None
+
+    def elsewhere(self, folder: Path) -> RecordingStore:
+        """A store below another folder that searches for the same secrets."""
+        store = RecordingStore(folder, self._environ)
+        store._scanner = self._scanner
+        return store
 
     def path(self, agent: str, task: str, trial: int) -> Path:
         """Where the recording of a trial stands, whether it exists or not."""
@@ -120,13 +129,15 @@ class RecordingStore:
 
         Raises:
             StorageError: secrets were found (``secret-in-recording``), or the disk refused; the old file stands.
-            IntegrityError: a model's answer is empty: what could not be loaded is not saved.
+            IntegrityError: a model's answer is empty or cut off, or the file is huge: what could not be loaded is not
+                saved.
         """
         path = self.path(recording.agent, recording.task, recording.trial)
         data = tape.encode(recording)
+        refuse_huge(len(data), path)
         stored = tape.decode(data, str(path), MEND)
         refuse_empty_answers(stored.exchanges, str(path), MEND)
-        self._refuse_secrets(stored, path)
+        self._refuse_secrets(stored, data, path)
         files.write_atomically(path, data)
         return stored
 
@@ -155,7 +166,7 @@ class RecordingStore:
         """
         path = self.path(agent, task, trial)
         try:
-            data = files.read_committed(path, self.folder)
+            data = self._bytes(path)
         except FileNotFoundError:
             return None
         return tape.checked_lines(data, str(path), MEND)[1]
@@ -185,14 +196,19 @@ class RecordingStore:
         if path.is_fifo():
             raise OSError(errno.EINVAL, "is a pipe")  # opening it would wait for a writer
         with path.open("rb") as file:
-            return tape.header_of(file.readline().removesuffix(b"\n"), str(path), MEND)
+            return tape.header_of(file.readline(_MAX_HEADER).removesuffix(b"\n"), str(path), MEND)
 
     def _task_folder(self, agent: str, task: str) -> Path:
         return self.folder / check_agent_name(agent, str(self.folder)) / slug_of(task)
 
+    def _bytes(self, path: Path) -> bytes:
+        with contextlib.suppress(OSError):
+            refuse_huge(path.stat().st_size, path)
+        return files.read_committed(path, self.folder)
+
     def _read(self, path: Path) -> bytes:
         try:
-            return files.read_committed(path, self.folder)
+            return self._bytes(path)
         except FileNotFoundError:
             raise IntegrityError(
                 "recording-missing",
@@ -201,10 +217,10 @@ class RecordingStore:
                 mend="restore it from git, or record it: pytest --fanout-budget --fanout-mode=record",
             ) from None
 
-    def _refuse_secrets(self, stored: Recording, path: Path) -> None:
+    def _refuse_secrets(self, stored: Recording, data: bytes, path: Path) -> None:
         if self._scanner is None:
             self._scanner = Scanner(os.environ if self._environ is None else self._environ)
-        for place, kinds in _findings(stored, self._scanner):
+        for place, kinds in findings(stored, data, self._scanner):
             raise StorageError(
                 "secret-in-recording",
                 f"not saved: {place} holds {' and '.join(kinds)}",
@@ -213,57 +229,20 @@ class RecordingStore:
             )
 
 
-def _findings(stored: Recording, scanner: Scanner) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Places that hold secrets. Texts that a growing context repeats are looked at once."""
-    seen: set[str] = set()
-    for text, place in ((stored.task, "the task id"), *((model, "a model name") for model in stored.models_requested)):
-        if kinds := scanner.scan(text):
-            yield place, kinds
-    for number, exchange in enumerate(stored.exchanges, 1):
-        request, answer = exchange.request, exchange.answer
-        for text, place in _texts(exchange):
-            if text not in seen and (kinds := scanner.scan(text)):
-                yield f"{place} of request {number} ({request.method} {_path(request.url)})", kinds
-            seen.add(text)
-        for text, place in (
-            (answer.body.decode("utf-8", "replace"), "the body"),
-            (answer.error or "", "the error"),
-            (" ".join(value for _, value in answer.headers), "a header"),
-        ):
-            if kinds := scanner.scan(text):
-                yield f"{place} of answer {number} ({request.method} {_path(request.url)})", kinds
-
-
-def _texts(exchange: Exchange) -> Iterator[tuple[str, str]]:
-    request = exchange.request
-    yield request.url, "the URL"
-    for name, value in request.headers:
-        yield value, f"the header {name}"
-    value = bodies.json_value(request.body)
-    if value is None:
-        yield request.body.decode("utf-8", "replace"), "the body"
-    else:
-        yield from _strings(value, "")
-
-
-def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield value, at or "the body"
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _strings(item, f"{at}[{index}]")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield key, f"a key in {at or 'the body'}"
-            yield from _strings(item, f"{at}.{key}" if at else key)
-
-
-def _path(url: str) -> str:
-    return bodies.match_target(url, "model").partition("?")[0]
+def refuse_huge(size: int, path: Path) -> None:
+    """Reading it would take many times its size of memory, in each worker."""
+    if size > MAX_BYTES:
+        raise IntegrityError(
+            "recording-too-large",
+            f"has {size:,} bytes, more than {MAX_BYTES:,}",
+            where=str(path),
+            mend="let the trial do less, or keep its large files out of its requests and answers with the hook "
+            "pytest_fanout_redact",
+        )
 
 
 def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str) -> None:
-    """A 200 of a model without content is no answer: replaying it would measure nothing and look fine."""
+    """A 200 of a model without content, or with half of it, is no answer: replaying it would measure nothing."""
     for number, exchange in enumerate(exchanges, 1):
         answer = exchange.answer
         if exchange.role != "model" or answer.status != 200 or answer.outcome != "complete":
@@ -272,10 +251,26 @@ def refuse_empty_answers(exchanges: tuple[Exchange, ...], where: str, mend: str)
             raise IntegrityError(
                 "recording-empty-answer",
                 f"recorded response is empty: answer {number} ({exchange.request.method}"
-                f" {_path(exchange.request.url)}) has status 200 and no content",
+                f" {path_of(exchange.request.url)}) has status 200 and no content",
                 where=where,
                 mend=mend,
             )
+        if _is_cut_off(answer):
+            raise IntegrityError(
+                "recording-truncated-answer",
+                f"recorded response is cut off: answer {number} ({exchange.request.method}"
+                f" {path_of(exchange.request.url)}) has status 200 and JSON without its end",
+                where=where,
+                mend=mend,
+            )
+
+
+def _is_cut_off(answer: HttpAnswer) -> bool:
+    """JSON that does not end as it began. All of it is read elsewhere; here it would cost as much as the replay."""
+    if not any(name == "content-type" and "json" in value for name, value in answer.headers) or not answer.chunks:
+        return False
+    begin, end = answer.body[:64].lstrip()[:1], answer.body[-64:].rstrip()[-1:]
+    return begin in (b"{", b"[") and end not in (b"}", b"]")
 
 
 def _is_empty(body: bytes) -> bool:

@@ -128,7 +128,7 @@ class ReplaySource:
             host = bodies.host_of(request.url)
             if host != bodies.host_of(exchange.request.url):
                 self.other_hosts.add(host)
-        return Replayed(exchange.answer, exchange.started_ms)
+        return Replayed(exchange.answer, exchange.started_ms, exchange.request.body)
 
     @property
     def leftover(self) -> int:

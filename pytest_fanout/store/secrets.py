@@ -1,20 +1,16 @@
-"""Credentials never reach the disk: fields and query keys that hold them are redacted, and a scan looks for the rest.
-
-Findings are told by kind and place. The secret itself is in no message.
-"""
+"""Credentials never reach the disk: fields and query keys that hold them are redacted. scanner.py finds the rest."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, unquote_plus
+from urllib.parse import unquote_plus
+
+from pytest_fanout.store.scanner import DUMMY
 
 REDACTED = "[redacted]"
-#: What the sealed keys of our own begin with: they open nothing.
-DUMMY = "fanout-sealed-"
-MIN_VALUE_LENGTH = 12
 
 #: Names of JSON fields, form fields and query keys whose value is a credential, without '-' and '_', in lower case.
 #: ``token`` alone is not among them in bodies: it is a word of log probabilities.
@@ -29,15 +25,20 @@ CREDENTIAL_FIELDS = frozenset(
         "bearertoken",
         "clientsecret",
         "idtoken",
+        "ocpapimsubscriptionkey",
+        "passphrase",
         "passwd",
         "password",
         "privatekey",
+        "proxyauthorization",
         "refreshtoken",
         "secret",
         "secretaccesskey",
         "secretkey",
         "sessiontoken",
         "xapikey",
+        "xauthtoken",
+        "xgoogapikey",
     }
 )
 QUERY_KEYS = CREDENTIAL_FIELDS | frozenset(
@@ -55,59 +56,18 @@ QUERY_KEYS = CREDENTIAL_FIELDS | frozenset(
 #: Query keys that are credentials at a model endpoint, but may be plain data (``?code=DE``, ``?key=sku-1``) in a tool's
 #: request: there the value decides. Redacting plain data would make two different look-ups the same request.
 UNCLEAR_QUERY_KEYS = frozenset({"auth", "code", "credential", "key", "signature", "token"})
+#: The same in bodies. Logs of probabilities call words tokens.
+UNCLEAR_FIELDS = frozenset({"auth", "credential", "credentials", "pass", "pwd", "token"})
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9._~%+/=-]{16,}\Z")
-
-_BEFORE = r"(?<![A-Za-z0-9_-])"
-_SHAPES = (
-    ("an Anthropic key (sk-ant-…)", _BEFORE + r"sk-ant-[A-Za-z0-9_-]{16,}"),
-    ("an OpenAI key (sk-…)", _BEFORE + r"sk-(?:(?:proj|svcacct|admin|or|lf)-[A-Za-z0-9_-]{16,}|[A-Za-z0-9]{20,})"),
-    ("an AWS access key (AKIA…)", _BEFORE + r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
-    ("a Google API key (AIza…)", _BEFORE + r"AIza[0-9A-Za-z_-]{35}(?![A-Za-z0-9_-])"),
-    ("a GitHub token (ghp_…)", _BEFORE + r"(?:gh[oprsu]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22,})"),
-    ("a Slack token (xox…)", _BEFORE + r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    ("a Hugging Face token (hf_…)", _BEFORE + r"hf_[A-Za-z0-9]{30,}"),
-    ("a Groq key (gsk_…)", _BEFORE + r"gsk_[A-Za-z0-9]{40,}"),
-    ("a bearer token (Bearer …)", r"(?i:\bbearer)\s+(?=[A-Za-z._~+/-]*[0-9])[A-Za-z0-9._~+/-]{20,}"),
-    ("a private key (-----BEGIN …)", r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----"),
-    ("a JSON Web Token (eyJ…)", _BEFORE + r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+_NESTED = 4  # JSON in texts of JSON
+#: All names of credential fields hold one of these.
+_WORTH_READING = re.compile(r"auth|cookie|credential|key|pass|pwd|secret|token", re.IGNORECASE)
+_WORTH_READING_BYTES = re.compile(_WORTH_READING.pattern.encode(), re.IGNORECASE)
+_LINE = re.compile(rb"^(?:data:[ ]?)?([{\[][^\r\n]*[}\]])[ \t]*\r?$", re.MULTILINE)
+_FORM_FIELD = re.compile(
+    rb"(content-disposition:[ ]*form-data;[ ]*name=\"([^\"\r\n]+)\"\r?\n(?:[^\r\n]+\r?\n)*\r?\n)([^\r\n]+)(?=\r?\n--)",
+    re.IGNORECASE,
 )
-_ANY = re.compile("|".join(f"(?P<s{index}>{shape})" for index, (_, shape) in enumerate(_SHAPES)))
-
-_SECRET_NAME = re.compile(r"key|token|secret|passw|passphrase|credential|auth|(?:^|_)(?:pat|pwd)(?:_|$)", re.IGNORECASE)
-_NOT_SECRET_NAME = re.compile(r"_(?:sock|file|path|dir|url|host)$|^xauthority$|^google_application_credentials$", re.I)
-
-
-class Scanner:
-    """Looks for key shapes and for the values of secret-looking environment variables; made once for many texts."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        needles: dict[str, str] = {}
-        for name, value in environ.items():
-            if len(value) < MIN_VALUE_LENGTH or value.startswith(DUMMY):
-                continue
-            if not _SECRET_NAME.search(name) or _NOT_SECRET_NAME.search(name):
-                continue
-            # as it stands, as it looks inside JSON, and inside a URL
-            for form in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], quote(value, "")):
-                needles.setdefault(form, f"the value of the environment variable {name}")
-        self._needles = tuple(needles.items())
-
-    def scan(self, text: str) -> tuple[str, ...]:
-        """What kinds of secrets ``text`` holds, each once, in order of discovery; empty when it is clean."""
-        found: dict[str, None] = {}
-        # in raw JSON a line break before a key reads "\\nsk-…": its "n" must not hide where the key begins
-        for match in _ANY.finditer(re.sub(r"\\[nrt]", " ", text)):
-            if DUMMY not in match.group():
-                found[_SHAPES[int(str(match.lastgroup)[1:])][0]] = None
-        for needle, name in self._needles:
-            if needle in text:
-                found[name] = None
-        return tuple(found)
-
-
-def scan(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """``Scanner(environ).scan(text)``: what kinds of secrets a text holds."""
-    return Scanner(environ).scan(text)
 
 
 def _plain(name: str) -> str:
@@ -136,23 +96,90 @@ def is_secret_field(name: str, value: str) -> bool:
 def redact_fields(value: Any) -> tuple[Any, bool]:
     """A JSON value whose credential fields (scalars other than true, false and null) are redacted, and whether any was.
 
-    Objects are left alone, so that a JSON Schema that *describes* a field called password stays what it is.
+    JSON inside of texts is looked through as well: so stand the arguments and results of tools in bodies. Objects are
+    left alone, so that a JSON Schema that *describes* a field called password stays what it is.
     """
+    return _redacted(value, 0)
+
+
+def _redacted(value: Any, depth: int) -> tuple[Any, bool]:
+    if isinstance(value, str):
+        return _redacted_text(value, depth)
     if isinstance(value, dict):
         out: dict[str, Any] = {}
         changed = False
+        name = next((value[key] for key in ("name", "key") if isinstance(value.get(key), str)), "")
         for key, item in value.items():
-            if _plain(key) in CREDENTIAL_FIELDS and isinstance(item, str | int | float) and not isinstance(item, bool):
-                out[key] = REDACTED if item != "" else item
-                changed = changed or out[key] != item
+            # {"name": "Authorization", "value": …} is how lists of headers and of form fields are written
+            label = name if key == "value" else key
+            if _is_credential(label, item):
+                out[key] = [REDACTED for _ in item] if isinstance(item, list) else REDACTED
             else:
-                out[key], inner = redact_fields(item)
-                changed = changed or inner
+                out[key], _ = _redacted(item, depth)
+            changed = changed or out[key] != item
         return (out, True) if changed else (value, False)
     if isinstance(value, list):
-        items = [redact_fields(item) for item in value]
+        items = [_redacted(item, depth) for item in value]
         return ([item for item, _ in items], True) if any(inner for _, inner in items) else (value, False)
     return value, False
+
+
+def _is_credential(name: str, value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, str) and _is_credential(name, item) for item in value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        return False
+    plain = _plain(name)
+    if plain in CREDENTIAL_FIELDS:
+        return True
+    if not isinstance(value, str):
+        return False
+    return (plain in UNCLEAR_FIELDS and _RANDOM.match(value) is not None) or (
+        plain in ("cookie", "setcookie") and "=" in value
+    )
+
+
+def _redacted_text(text: str, depth: int) -> tuple[str, bool]:
+    """A text that is JSON, with its own credential fields redacted; as it is where it holds none."""
+    if depth >= _NESTED or text.lstrip()[:1] not in ("{", "[", '"') or not _WORTH_READING.search(text):
+        return text, False
+    try:
+        value, changed = _redacted(json.loads(text), depth + 1)
+    except (ValueError, RecursionError):
+        return text, False
+    return (json.dumps(value, ensure_ascii=False), True) if changed else (text, False)
+
+
+def redact_lines(data: bytes) -> list[tuple[int, int, bytes]]:
+    """What to put in the place of which bytes, so that no line of a stream (JSON Lines, SSE) holds a credential field.
+
+    Returns:
+        Beginning, end and new text of each line's JSON that holds one, in order.
+    """
+    if not _WORTH_READING_BYTES.search(data):
+        return []
+    edits = []
+    for found in _LINE.finditer(data):
+        try:
+            value, changed = redact_fields(json.loads(found[1]))
+        except (ValueError, RecursionError):
+            continue
+        if changed:
+            written = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            edits.append((*found.span(1), written))
+    return edits
+
+
+def redact_form_data(body: bytes) -> tuple[bytes, bool]:
+    """A multipart body without the values of credential fields; and whether there were any."""
+
+    def redacted(found: re.Match[bytes]) -> bytes:
+        name = found[2].decode("utf-8", "replace")
+        value = found[3].decode("utf-8", "replace")
+        return found[1] + REDACTED.encode() if is_secret_field(name, value) else found[0]
+
+    out = _FORM_FIELD.sub(redacted, body)
+    return out, out != body
 
 
 def redact_pairs(text: str, is_secret: Callable[[str, str], bool]) -> tuple[str, bool]:

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_fanout.errors import ConfigError
+from pytest_fanout.wire.places import PROMPT, SYSTEM, TOOLS
 
 #: Stands where a volatile text or value stood. Private-use characters: no honest body holds it.
 _MARK: Final = "\ue000volatile\ue000"
 _MEND: Final = "write a JSON pointer such as /metadata/run, or a regular expression that matches some text"
+#: Pointers that begin with one of these, and go on with nothing but the rest, hide the question itself.
+_WHOLE: Final = frozenset({"*", "model", *PROMPT, *SYSTEM, *TOOLS})
+_PARTS: Final = frozenset({"*", "content", "parts", "text"})
+_ANY_PROMPT: Final = "You are a helpful agent. Answer in 3 words!\nPlan briefly, step 1."
 _BOUNDARY: Final = re.compile(r"multipart/[^;]+;(?:.*;)?\s*boundary=(?:\"([^\"]+)\"|([^;\s]+))", re.IGNORECASE)
 
 
@@ -40,7 +45,8 @@ def compile_volatile(entries: Sequence[object], where: str) -> Volatile:
         where: file and key, for the message.
 
     Raises:
-        ConfigError: an entry that is no text, or empty, or no regular expression, or that matches the empty text.
+        ConfigError: an entry that is no text, or empty, or no regular expression, or that matches the empty text or
+            all of any text: with it no change of a prompt would make a recording stale.
     """
     pointers: list[tuple[str, ...]] = []
     patterns: list[re.Pattern[str]] = []
@@ -49,8 +55,10 @@ def compile_volatile(entries: Sequence[object], where: str) -> Volatile:
         if not isinstance(entry, str) or not entry:
             raise _bad(f"{entry!r} is not a text", place)
         if entry.startswith("/"):
-            segments = entry.split("/")[1:]
-            pointers.append(tuple(segment.replace("~1", "/").replace("~0", "~") for segment in segments))
+            segments = tuple(part.replace("~1", "/").replace("~0", "~") for part in entry.split("/")[1:])
+            if segments[0] in _WHOLE and all(segment in _PARTS for segment in segments[1:]):
+                raise _bad(f"{entry!r} would ignore what requests are told apart by", place)
+            pointers.append(segments)
             continue
         try:
             pattern = re.compile(entry)
@@ -58,6 +66,8 @@ def compile_volatile(entries: Sequence[object], where: str) -> Volatile:
             raise _bad(f"{entry!r} is not a regular expression: {error}", place) from None
         if pattern.fullmatch(""):
             raise _bad(f"{entry!r} matches the empty text", place)
+        if not re.search(r"\w", pattern.sub("", _ANY_PROMPT)):
+            raise _bad(f"{entry!r} would ignore what requests are told apart by", place)
         patterns.append(pattern)
     return Volatile(tuple(pointers), tuple(patterns))
 

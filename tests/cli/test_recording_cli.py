@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from pytest_fanout.cli.baseline import main
+from pytest_fanout.cli.console import masker
 from pytest_fanout.records import Exchange, HttpAnswer, HttpRequest, Recording
 from pytest_fanout.store.recordings import RecordingStore
 
@@ -123,3 +125,23 @@ def test_one_cassette_may_be_named_with_its_task_and_trial(store: RecordingStore
 
     assert done.exit_code == 0, done.output
     assert store.trials("support", "refund") == (1, 2, 3)
+
+
+def test_a_secret_of_whoever_looks_is_masked(store: RecordingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording made elsewhere may hold what is a secret here; the rest of it is shown, and a note says so."""
+    made = store.load("support", "refund", 1)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "say open-sesame-42 now"}]}).encode()
+    sent = replace(made.exchanges[0], request=replace(made.exchanges[0].request, body=body))
+    store.save(replace(made, task="cave", exchanges=(sent,)))
+    monkeypatch.setenv("CAVE_PASSWORD", "open-sesame-42")
+    masker.cache_clear()
+    try:
+        shown = call("show", "--recording", "cave")
+    finally:
+        masker.cache_clear()
+
+    assert "  user: say [masked] now\n" in shown.stdout
+    assert "sesame" not in shown.output
+    assert shown.stderr.startswith(
+        "note: a text of this report held the value of the environment variable CAVE_PASSWORD: [masked] stands in its "
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -16,9 +17,19 @@ from gate_world import TODAY, TWENTY, World, git, make_run, slugs, started, with
 
 from pytest_fanout.errors import FanoutError, GitError, NotAccepted, StorageError, UsageError
 from pytest_fanout.gate import Accepted, accept, plan_accept
-from pytest_fanout.records import Base, Problem, Run, SessionFacts
-from pytest_fanout.store import files
+from pytest_fanout.records import (
+    Base,
+    Exchange,
+    HttpAnswer,
+    HttpRequest,
+    Problem,
+    Recording,
+    Run,
+    SessionFacts,
+)
+from pytest_fanout.store import files, tape
 from pytest_fanout.store.approvals import parse_approval
+from pytest_fanout.store.recordings import RecordingStore
 
 SEE = "\n  see: docs/messages.md#"
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
@@ -497,3 +508,70 @@ def test_how_the_trials_ended_is_shown_to_the_reviewer(world: World) -> None:
     (clean,) = plan_accept(world.measured(make_run(GROWN)), world.repo, world.settings, **words(world)).classes
     assert clean.endings == {"trials": 20, "passed": 20, "capped": 0, "failed": 0}
     assert {change.name for change in clean.changes} == {"fanout.p95", "tokens.p95"}
+
+
+SECRET = "sk-proj-" + "Ab1" * 10
+NOT_TAKEN = (
+    "\n  mend: take it out of --reason, of the agent's prompts and tools, or have the hook pytest_fanout_redact remove "
+    "it, and record anew; a key that stands in git or in a report of CI is to be renewed"
+)
+
+
+def test_a_reason_that_holds_a_secret_is_not_taken(world: World) -> None:
+    """An approval is committed and read by many: the value of a secret-looking variable must not stand in it."""
+    world.anchor(make_run())
+    name = f"2026-11-29-support-{world.anchor(make_run()).digest[7:19]}.json"
+
+    with pytest.raises(NotAccepted) as caught:
+        take(world, make_run(GROWN), reason="The token is tea-for-two-42.", environ={"SHOP_TOKEN": "tea-for-two-42"})
+
+    assert str(caught.value) == (
+        f"baselines/approvals/{name}: not accepted: what would be written there holds the value of the environment "
+        f"variable SHOP_TOKEN{NOT_TAKEN}{SEE}secret-not-accepted"
+    )
+    assert approval_files(world) == []
+
+
+def test_a_recording_that_holds_a_secret_is_not_taken(world: World) -> None:
+    """Whoever made it, by whatever version: what is accepted is committed."""
+    sent = HttpRequest(
+        "POST", "https://api.openai.com/v1/chat/completions", (), b'{"messages":[{"content":"my PLACE"}]}'
+    )
+    heard = HttpAnswer(200, (), (b"{}",), (1,), 2)
+    made = Recording(
+        "support", "t1", 1, None, 0, 9, "ok", True, (Exchange(0, "httpx", "model", "agent", sent, heard, 0),)
+    )
+    data = tape.encode(made)
+    lines = data.replace(b"PLACE", SECRET.encode()).split(b"\n")[:-2]
+    end = b'{"end":"sha256:' + hashlib.sha256(b"\n".join(lines)).hexdigest().encode() + b'"}'
+    path = RecordingStore(world.settings.recordings).path("support", "t1", 1)
+    world.anchor(make_run())
+    world.write(str(path.relative_to(world.folder)), b"\n".join([*lines, end]) + b"\n")
+
+    with pytest.raises(NotAccepted) as caught:
+        take(world, make_run(GROWN))
+
+    assert str(caught.value) == (
+        f"{path}: not accepted: messages[0].content of request 1 (POST /v1/chat/completions) holds an OpenAI key (sk-…)"
+        f"{NOT_TAKEN}{SEE}secret-not-accepted"
+    )
+    assert approval_files(world) == []
+
+
+def test_recordings_of_another_run_are_not_accepted(world: World) -> None:
+    """Two runs that recorded at once: each report names its own recordings, and only one's stand there."""
+    run = make_run()
+    sent = HttpRequest("POST", "https://api.openai.com/v1/chat/completions", (), b"{}")
+    exchange = Exchange(0, "httpx", "model", "agent", sent, HttpAnswer(200, (), (b"{}",), (1,), 2), 0)
+    store = RecordingStore(world.settings.recordings, {})
+    stored = store.save(Recording("support", "t01", 1, None, 0, 9, "ok", True, (exchange,)))
+
+    with pytest.raises(NotAccepted) as caught:
+        take(world, run)
+
+    assert str(caught.value) == (
+        "other recordings stand there than the run made or replayed: support::t01::t1\n"
+        "  mend: let no two runs record the same tasks at once; run `pytest --fanout-budget` again, then accept"
+        f"{SEE}recordings-replaced"
+    )
+    assert take(world, with_trials(run, "t01", recording=stored.digest)).written

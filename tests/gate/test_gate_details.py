@@ -645,3 +645,17 @@ def test_a_class_that_was_not_measured_has_no_projection(world: World, changes: 
 
     assert (found.verdict, found.projections) == (verdict, ())
     assert len(with_costs(world.judge(make_run()), make_run(), world.repo, world.settings).projections) == 1
+
+
+def test_a_draw_that_holds_failures_says_so(world: World) -> None:
+    """Attempts that the provider let fail are told by kind, with the trials and tasks that hold them."""
+    run = with_trials(make_run(), ("t01", "t02"), failures={"HTTP 429": 2, "broken off": 1})
+
+    (result,) = world.judge(run).classes
+
+    assert {notice.slug: notice.text for notice in result.notices}["draw-holds-failures"] == (
+        f"support: the draw holds attempts that failed (4 x HTTP 429, 2 x broken off), in 2 of {len(run.tasks)} trials:"
+        " t01, t02; retries count as attempts, and what an agent did about them is in all numbers; mend: if that was a "
+        "bad hour of the provider, draw these anew: pytest --fanout-budget --fanout-mode=rerecord"
+    )
+    assert result.verdict == "pass"

@@ -203,6 +203,7 @@ TRIALS = st.builds(
     hosts=TEXTS,
     ignored=st.dictionaries(TEXT, st.integers(1, 2**53), max_size=2),
     volatile=TEXTS,
+    failures=st.dictionaries(TEXT, st.integers(1, 2**53), max_size=2),
     other=COUNT,
     unclassified=COUNT,
     spent_calls=COUNT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pluggy
@@ -152,3 +153,43 @@ def test_what_redact_returns_is_a_pair_or_none(monkeypatch: pytest.MonkeyPatch) 
         f"  mend: return (request, response), changed with dataclasses.replace, or None{SEE}"
     )
     assert redacted(relay("pytest_fanout_redact", lambda: None), REQUEST, ANSWER) == (REQUEST, ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"body": "text"}, "request.body is of type str"),
+        ({"url": b"http://h/x"}, "request.url is of type bytes"),
+        ({"headers": (("a", b"b"),)}, "request.headers are no pairs of texts"),
+        ({"chunks": ("text",)}, "response.chunks are no bytes"),
+        ({"chunks": (b"a", b"b")}, "response has 2 chunks and 1 chunk_ms"),
+    ],
+)
+def test_a_redaction_that_cannot_be_stored_names_the_field(change: dict[str, Any], what: str) -> None:
+    """A pair of the right records with wrong values in them would break the store, or a later replay."""
+
+    def hook(request: HttpRequest, response: HttpAnswer) -> Any:
+        side = {"request": request, "response": response}["response" if "chunks" in change else "request"]
+        changed = replace(side, **change)
+        return (request, changed) if side is response else (changed, response)
+
+    with pytest.raises(UsageError) as caught:
+        redacted(relay("pytest_fanout_redact", hook), REQUEST, ANSWER)
+
+    assert str(caught.value) == (
+        f"{place(hook)}: pytest_fanout_redact returned a pair whose {what}\n  mend: keep the types of its fields{SEE}"
+    )
+
+
+def test_a_redaction_that_raises_is_named() -> None:
+    """Not with a traceback through the agent, and not as a failure of the agent."""
+
+    def hook(request: HttpRequest) -> Any:
+        raise KeyError("customer")
+
+    with pytest.raises(UsageError) as caught:
+        redacted(relay("pytest_fanout_redact", hook), REQUEST, ANSWER)
+
+    assert str(caught.value) == (
+        f"{place(hook)}: pytest_fanout_redact raised KeyError: 'customer'\n  mend: mend the hook{SEE}"
+    )

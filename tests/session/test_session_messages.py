@@ -45,6 +45,7 @@ from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed, rea
 from pytest_fanout.session.proof import Proof
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import TrialRunner
+from pytest_fanout.store.masking import Masker
 from pytest_fanout.store.recordings import RecordingStore
 from pytest_fanout.wire.canonical import compile_volatile
 
@@ -65,7 +66,7 @@ def finish_of(told: Told, folder: Path) -> Finish:
     return Finish(
         told=told, settings=find_settings(folder), evalsets={}, budget=BUDGET, store=RecordingStore(folder),
         mode="replay", run_id="run", begun_at=0, shard=None, expected=0, narrowed=False,
-        base_option=None, pytest_exit=0,
+        base_option=None, pytest_exit=0, masker=Masker({}),
     )  # fmt: skip
 
 

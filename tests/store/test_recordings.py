@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from recording_samples import CHAT_URL, JSON_HEADERS, chat, chat_answer, chat_re
 
 from pytest_fanout.errors import ConfigError, FanoutError, IntegrityError
 from pytest_fanout.records import Exchange, HttpAnswer, HttpRequest
-from pytest_fanout.store import bodies, schemas, tape
+from pytest_fanout.store import bodies, recordings, schemas, tape
 from pytest_fanout.store.recordings import RecordingStore, slug_of
 
 MEND = "restore the file from git, or remove it and record anew: pytest --fanout-budget --fanout-mode=record"
@@ -549,6 +550,83 @@ def test_an_empty_answer_is_neither_saved_nor_loaded(store: RecordingStore, body
 
     rewritten(store.path("support", "refund", 1), blank)
     assert refusal(lambda: store.load("support", "refund", 1)) == expected
+
+
+def test_an_answer_that_is_cut_off_is_neither_saved_nor_loaded(store: RecordingStore) -> None:
+    """JSON without its end, of a model, with status 200. One that broke off on the wire says so, and is the truth."""
+    half = HttpAnswer(200, JSON_HEADERS, (b'{"choices":[{"mess',), (1,), 2)
+    expected = (
+        f"{store.path('support', 'refund', 1)}: recorded response is cut off: answer 1 (POST /v1/chat/completions)"
+        f" has status 200 and JSON without its end\n  mend: {MEND}\n"
+        "  see: docs/messages.md#recording-truncated-answer"
+    )
+
+    assert refusal(lambda: store.save(recording((exchange(chat_request("a"), half),)))) == expected
+    store.save(recording((exchange(chat_request("a"), replace(half, outcome="error", error="ReadError")),)))
+    store.save(recording(chat("a")))
+
+    def cut(lines: list[dict[str, Any]]) -> None:
+        lines[1]["answer"]["chunks"] = ['{"choices":[{"mess']
+
+    rewritten(store.path("support", "refund", 1), cut)
+    assert refusal(lambda: store.load("support", "refund", 1)) == expected
+
+
+def test_a_huge_recording_is_neither_saved_nor_read(store: RecordingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at before it is read, by whoever opens it."""
+    store.save(recording(chat("a")))
+    path = store.path("support", "refund", 1)
+    monkeypatch.setattr(recordings, "MAX_BYTES", 100)
+    expected = (
+        f"{path}: has {path.stat().st_size:,} bytes, more than 100\n"
+        "  mend: let the trial do less, or keep its large files out of its requests and answers with the hook "
+        "pytest_fanout_redact\n  see: docs/messages.md#recording-too-large"
+    )
+
+    assert refusal(lambda: store.load("support", "refund", 1)) == expected
+    assert refusal(lambda: store.digest("support", "refund", 1)) == expected
+    assert refusal(lambda: store.save(recording(chat("a")))) == expected
+
+
+@pytest.mark.parametrize("place", ["another trial", "another task", "another class"])
+def test_a_recording_in_another_place_is_told(store: RecordingStore, place: str) -> None:
+    """A file that was renamed, a folder that was copied: whose recording it is stands inside."""
+    store.save(recording(chat("a")))
+    path = store.path("support", "refund", 1)
+    agent, task, trial = {
+        "another trial": ("support", "refund", 2),
+        "another task": ("support", "other", 1),
+        "another class": ("sales", "refund", 1),
+    }[place]
+    target = store.path(agent, task, trial)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(path.read_bytes())
+
+    assert refusal(lambda: store.load(agent, task, trial)) == (
+        f"{target}: is the recording of trial 1 of support::refund, not of trial {trial} of {agent}::{task}\n"
+        f"  mend: {MEND}\n  see: docs/messages.md#recording-misplaced"
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "slug"),
+    [
+        (lambda data: data.replace(b'{"end":"sha256:', b'{"end":"sha256:0'), "recording-altered"),
+        (lambda data: data[:300] + b"\xff" + data[300:], "recording-altered"),
+        (lambda data: b"\xef\xbb\xbf" + data, "recording-altered"),
+        (lambda data: b"", "recording-truncated"),
+        (lambda data: data + b"x\n", "recording-truncated"),
+        (lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "recording-truncated"),
+    ],
+    ids=["digest", "not-utf8", "byte-order-mark", "empty", "more", "lfs-pointer"],
+)
+def test_damage_is_told_by_its_kind(store: RecordingStore, damage: Any, slug: str) -> None:
+    """Whatever an editor, a merge or a half checkout makes of a file."""
+    store.save(recording(chat("a")))
+    path = store.path("support", "refund", 1)
+    path.write_bytes(damage(path.read_bytes()))
+
+    assert refusal(lambda: store.load("support", "refund", 1)).endswith(f"docs/messages.md#{slug}")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from recording_samples import CHAT_URL, chat, chat_answer, chat_request, exchang
 from pytest_fanout.errors import StorageError
 from pytest_fanout.records import HttpAnswer, HttpRequest
 from pytest_fanout.store.recordings import RecordingStore
-from pytest_fanout.store.secrets import scan
+from pytest_fanout.store.scanner import scan
 
 CANARIES = ["canary-header-1", "canary-xapikey-2", "canary-query-3", "canary-body-4", "canary-cookie-5"]
 
@@ -98,6 +98,120 @@ def test_plain_data_under_a_name_like_key_is_kept_for_tools(tmp_path: Path) -> N
         "https://shop.example/stock?key=sku-1&code=DE",
         "https://maps.example/geo?key=[redacted]&q=x",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ({"arguments": '{"password": "CANARY"}'}, {"arguments": '{"password": "[redacted]"}'}),
+        (
+            {"content": json.dumps({"raw": json.dumps({"api_key": "CANARY", "n": 1})})},
+            {"content": json.dumps({"raw": json.dumps({"api_key": "[redacted]", "n": 1})})},
+        ),
+        ({"headers": {"Authorization": ["CANARY"]}}, {"headers": {"Authorization": ["[redacted]"]}}),
+        ([{"name": "X-Api-Key", "value": "CANARY"}], [{"name": "X-Api-Key", "value": "[redacted]"}]),
+        ({"cookie": "sid=CANARY"}, {"cookie": "[redacted]"}),
+        ({"token": "CANARY0123456789abc"}, {"token": "[redacted]"}),
+        ({"cookie": "chocolate", "token": "Hello"}, {"cookie": "chocolate", "token": "Hello"}),
+        ({"name": "password", "description": "of the user"}, {"name": "password", "description": "of the user"}),
+        ({"text": '{"a": 1, "b":2}'}, {"text": '{"a": 1, "b":2}'}),
+    ],
+)
+def test_credentials_inside_of_texts_and_lists(tmp_path: Path, sent: object, kept: object) -> None:
+    """Arguments and results of tools stand as JSON in texts of JSON, headers as lists; all else keeps its form."""
+    request = HttpRequest("POST", CHAT_URL, (), json.dumps(sent).encode())
+    answer = HttpAnswer(200, (("content-type", "application/json"),), (json.dumps({"got": sent}).encode(),), (1,), 2)
+
+    stored = RecordingStore(tmp_path, {}).save(recording((exchange(request, answer),))).exchanges[0]
+
+    assert json.loads(stored.request.body) == kept
+    assert json.loads(stored.answer.body) == {"got": kept}
+
+
+def test_a_stream_is_redacted_line_by_line_and_keeps_its_chunks(tmp_path: Path) -> None:
+    """Also where a chunk ends in the middle of the key: what is new stands where the old began."""
+    whole = (
+        b'event: x\ndata: {"n": 1}\n\n'
+        b'data: {"result": {"access_token": "CANARY-0123456789", "n": 2}}\n\ndata: [DONE]\n\n'
+    )
+    cut = whole.index(b"CANARY") + 8
+    answer = HttpAnswer(200, (("content-type", "text/event-stream"),), (whole[:cut], whole[cut:]), (1, 5), 6)
+    lines = HttpAnswer(
+        200, (("content-type", "application/x-ndjson"),), (b'{"a":1}\n', b'{"password":"CANARY"}\n'), (1, 2), 3
+    )
+    request = HttpRequest("POST", "https://tools.example/mcp", (), b"")
+
+    kept = RecordingStore(tmp_path, {}).save(
+        recording((exchange(request, answer, 0, "tool"), exchange(request, lines, 1, "tool")))
+    )
+
+    first, second = (item.answer for item in kept.exchanges)
+    assert first.body == (
+        b'event: x\ndata: {"n": 1}\n\ndata: {"result":{"access_token":"[redacted]","n":2}}\n\ndata: [DONE]\n\n'
+    )
+    assert (len(first.chunks), first.chunk_ms) == (2, (1, 5))
+    assert first.chunks[1] == b"\n\ndata: [DONE]\n\n"
+    assert second.chunks == (b'{"a":1}\n', b'{"password":"[redacted]"}\n')
+
+
+def test_fields_of_multipart_forms_are_redacted(tmp_path: Path) -> None:
+    """As those of other forms; files and plain fields stay."""
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="password"\r\n\r\nCANARY\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\nhello\r\n--b--\r\n'
+    )
+    request = HttpRequest("POST", "https://x.example/", (("content-type", "multipart/form-data; boundary=b"),), body)
+
+    stored = RecordingStore(tmp_path, {}).save(
+        recording((exchange(request, HttpAnswer(200, (), (), (), 1), 0, "tool"),))
+    )
+
+    assert stored.exchanges[0].request.body == body.replace(b"CANARY", b"[redacted]")
+
+
+def test_links_of_an_answer_are_redacted_as_its_locations_are(tmp_path: Path) -> None:
+    """Pages of results are linked by URLs, which may hold the key that was sent."""
+    link = '<https://x.example/?page=2&api_key=CANARY>; rel="next", <https://x.example/?page=9>; rel="last"'
+    answer = HttpAnswer(200, (("link", link), ("location", "https://u:CANARY@x.example/a")), (b"1",), (1,), 2)
+    request = HttpRequest("GET", "https://x.example/", (), b"")
+
+    stored = RecordingStore(tmp_path, {}).save(recording((exchange(request, answer, 0, "tool"),)))
+
+    assert stored.exchanges[0].answer.headers == (
+        ("link", '<https://x.example/?page=2&api_key=[redacted]>; rel="next", <https://x.example/?page=9>; rel="last"'),
+        ("location", "https://x.example/a"),
+    )
+
+
+def streamed(*deltas: dict[str, object]) -> HttpAnswer:
+    """A streamed chat completion, a chunk an event."""
+    events = [
+        b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n" for delta in deltas
+    ]
+    return HttpAnswer(200, (("content-type", "text/event-stream"),), tuple(events), tuple(range(len(events))), 9)
+
+
+def test_a_secret_that_a_model_says_in_pieces_is_found(tmp_path: Path) -> None:
+    """No event of the stream holds it whole; the text that the agent hears does."""
+    secret = "sk-ant-" + "Ab1" * 10
+    answer = streamed(*({"content": secret[at : at + 4]} for at in range(0, len(secret), 4)))
+
+    with pytest.raises(StorageError, match=r"not saved: the text of answer 1 .* holds an Anthropic key"):
+        RecordingStore(tmp_path, {}).save(recording((exchange(chat_request("x"), answer),)))
+
+
+def test_a_credential_in_streamed_arguments_of_a_tool_is_found(tmp_path: Path) -> None:
+    """It cannot be taken out of the pieces of a stream, so the recording is refused, and the tool named."""
+    pieces = ['{"user": "dana", "pass', 'word": "hun', 'ter2"}']
+    calls = [{"index": 0, "id": "c1", "function": {"name": "login", "arguments": ""}}]
+    answer = streamed(
+        {"tool_calls": calls}, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)
+    )
+
+    with pytest.raises(
+        StorageError, match=r"the arguments of tool call login of answer 1 .* a field that is named like"
+    ):
+        RecordingStore(tmp_path, {}).save(recording((exchange(chat_request("x"), answer),)))
 
 
 SECRETS = [

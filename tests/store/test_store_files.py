@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,6 +236,99 @@ def test_litter_of_a_killed_process_goes_with_a_later_write(tmp_path: Path) -> N
     files.write_atomically(tmp_path / "t1.jsonl", b"x")
 
     assert sorted(item.name for item in tmp_path.iterdir()) == [".t1.jsonl.b.tmp", ".t2.jsonl.a.tmp", "t1.jsonl"]
+
+
+def test_litter_below_a_folder_is_removed(tmp_path: Path) -> None:
+    """Before recordings are made, and when a run is accepted: what comes after that is ``git add``."""
+    folder = tmp_path / "support" / "refund-0123456789"
+    folder.mkdir(parents=True)
+    old, young, other = (folder / name for name in (".t1.jsonl.a.tmp", ".t1.jsonl.b.tmp", ".notes.tmp"))
+    for path in (old, young, other):
+        path.touch()
+    for path in (old, other):
+        os.utime(path, (1, 1))
+
+    files.remove_litter(tmp_path)
+
+    assert sorted(item.name for item in folder.iterdir()) == [".notes.tmp", ".t1.jsonl.b.tmp"]
+
+
+STEPS = ("mkdir", "mkstemp", "fdopen", "write", "fsync", "chmod", "replace", "sync_folder")
+OWNERS: dict[str, Any] = {"mkdir": Path, "mkstemp": tempfile, "sync_folder": files}  # the others are of os
+
+
+def _interrupted_at(step: str, strike: Callable[[], None]) -> dict[str, Any]:
+    """Where a step of a write begins: what to put there, so that it strikes instead."""
+
+    def struck(*_: Any, **__: Any) -> Any:
+        strike()
+
+    if step == "write":  # the file is open, and nothing of it is written
+        opened = os.fdopen
+
+        @contextlib.contextmanager
+        def fdopen(handle: int, mode: str) -> Iterator[Any]:
+            with opened(handle, mode):
+                yield SimpleNamespace(write=struck)
+
+        return {"fdopen": fdopen}
+    return {step: struck}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_ctrl_c_at_each_step_leaves_one_recording_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The old one until it is replaced, the new one from then on, and no litter."""
+    store = RecordingStore(tmp_path, {})
+    old = store.save(recording(chat("old")))
+
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        for name, struck in _interrupted_at(step, strike).items():
+            patch.setattr(OWNERS.get(name, os), name, struck)
+        with pytest.raises(KeyboardInterrupt):
+            store.save(recording(chat("new")))
+
+    assert (store.load("support", "refund", 1) == old) is (step != "sync_folder")
+    assert store.load("support", "refund", 1).exchanges
+    assert [item.name for item in store.path("support", "refund", 1).parent.iterdir()] == ["t1.jsonl"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from recording_samples import chat, recording
+from pytest_fanout.store.recordings import RecordingStore
+sys.path.insert(0, sys.argv[2])
+from test_store_files import OWNERS, STEPS, _interrupted_at
+for step in STEPS:
+    if os.fork() == 0:
+        for name, struck in _interrupted_at(step, lambda: os.kill(os.getpid(), signal.SIGKILL)).items():
+            setattr(OWNERS.get(name, os), name, struck)
+        RecordingStore(Path(sys.argv[1]) / step, {}).save(recording(chat("new")))
+        os._exit(0)
+    print(step, os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a matter of POSIX")
+def test_kill_9_at_each_step_leaves_one_recording_whole(tmp_path: Path) -> None:
+    """Before each call to the system: the old one until it is replaced, then the new one; litter is no trial."""
+    stores = {step: RecordingStore(tmp_path / step, {}) for step in STEPS}
+    old = {step: store.save(recording(chat("old"))) for step, store in stores.items()}
+
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent], env=_env(), capture_output=True, text=True
+    )
+
+    assert done.stdout == "".join(f"{step} {-signal.SIGKILL}\n" for step in STEPS), done.stderr
+    for step, store in stores.items():
+        found = store.load("support", "refund", 1)
+        assert (found == old[step]) is (step != "sync_folder")
+        assert (len(found.exchanges), store.trials("support", "refund")) == (1, (1,))
 
 
 def _env() -> dict[str, str]:

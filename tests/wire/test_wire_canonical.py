@@ -99,6 +99,12 @@ def test_a_boundary_of_a_multipart_body_is_no_question() -> None:
         ("", "'' is not a text"),
         (7, "7 is not a text"),
         ("x*", "'x*' matches the empty text"),
+        (".+", "'.+' would ignore what requests are told apart by"),
+        (r"\S+", r"'\\S+' would ignore what requests are told apart by"),
+        ("/*", "'/*' would ignore what requests are told apart by"),
+        ("/messages", "'/messages' would ignore what requests are told apart by"),
+        ("/messages/*/content", "'/messages/*/content' would ignore what requests are told apart by"),
+        ("/system", "'/system' would ignore what requests are told apart by"),
     ],
 )
 def test_an_entry_that_cannot_be_used_is_named(entry: object, what: str) -> None:
