@@ -21,7 +21,7 @@ from pytest_fanout.records.committed import (
     SiteStats,
     TrialFacts,
 )
-from pytest_fanout.records.evidence import Cause, Comparison, MetricEvidence, Needs, Reason, Runaway
+from pytest_fanout.records.evidence import Cause, Comparison, MetricEvidence, Needs, Power, Reason, Runaway, SelfCheck
 from pytest_fanout.records.exchange import (
     Attempt,
     CallSite,
@@ -108,6 +108,7 @@ __all__ = [
     "MetricResult",
     "ModelCall",
     "Needs",
+    "Power",
     "Prices",
     "Problem",
     "Projection",
@@ -117,6 +118,7 @@ __all__ = [
     "Run",
     "Runaway",
     "Samples",
+    "SelfCheck",
     "SessionFacts",
     "SideCall",
     "SiteDelta",
