@@ -175,9 +175,9 @@ def test_nothing_is_withheld_by_a_run_that_did_not_end() -> None:
 # --- what is told ------------------------------------------------------------------------------------------------
 
 
-def told(world: World, standing: Mapping[str, bool]) -> list[str]:
+def told(world: World, standing: Mapping[str, bool], **more: bool) -> list[str]:
     world.run_all()
-    return [problem.text for problem in withheld_problems(world.agenda, world.runs, standing)]
+    return [problem.text for problem in withheld_problems(world.agenda, world.runs, standing, **more)]
 
 
 def test_trials_withheld() -> None:
@@ -197,7 +197,9 @@ def test_why_trials_were_withheld_is_never_guessed() -> None:
     assert told(World(), {"support": False}) == [
         f"support: 12 trials withheld: nothing asks for them, though the evidence is short; {made}"
     ]
-    assert told(World(), {}) == [f"support: 12 trials withheld: the run was stopped before the evidence stood; {made}"]
+    assert told(World(), {}, is_stopped=True) == [
+        f"support: 12 trials withheld: the run came to its spend limit before the evidence stood; {made}"
+    ]
     assert told(World(odd={trial_of("a1"): replace(ended(trial_of("a1")), status="invalid")}), {"support": True}) == [
         "support: 12 trials withheld: a trial gave no number that can be trusted, so that no more were asked for; "
         "8 live calls made, about 32 saved"

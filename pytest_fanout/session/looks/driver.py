@@ -53,6 +53,7 @@ class Looks:
         self._begun: set[pytest.Item] = set()
         self._agenda: Agenda | None = None
         self._names: dict[Trial, str] = {}  # node ids
+        self._is_stopped = False  # by the spend limit
         self._standing: dict[str, bool] = {}  # by class on a new draw: whether its evidence stood, when last asked
 
     # --- what is known before a trial runs ---------------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Looks:
     def _ask(self, runs: Sequence[TaskRun]) -> Mapping[str, Needs]:
         flow = self._session.flow
         if flow is not None and flow.allowance.spent().refused:
-            self._standing = {}
+            self._standing, self._is_stopped = {}, True
             return {}
         try:
             judged = judge_draws(draws_of(self._anchors, runs, self._budget))
@@ -213,7 +214,7 @@ class Looks:
                 if agent in self._standing and agent not in agenda.broken:
                     left.setdefault((agent, task), []).append(number)
             told.task_runs, problems = end_draws(session.store, told.task_runs, left)
-        return (*problems, *withheld_problems(agenda, told.task_runs, self._standing))
+        return (*problems, *withheld_problems(agenda, told.task_runs, self._standing, is_stopped=self._is_stopped))
 
 
 def _end_early(session: pytest.Session) -> None:

@@ -9,25 +9,28 @@ from pytest_fanout.session.flow.words import counted, number
 from pytest_fanout.session.looks.agenda import Agenda
 
 
-def withheld_problems(agenda: Agenda, runs: Sequence[TaskRun], standing: Mapping[str, bool]) -> tuple[Problem, ...]:
+def withheld_problems(
+    agenda: Agenda, runs: Sequence[TaskRun], standing: Mapping[str, bool], *, is_stopped: bool = False
+) -> tuple[Problem, ...]:
     """A notice for each class on a new draw: what was withheld and why, and what that has saved.
 
     Args:
         standing: by class on a new draw, whether its evidence stood in the end.
+        is_stopped: by its spend limit.
     """
     problems = []
     for agent in sorted({trial.agent for trial in agenda.withheld}):
         left = [trial for trial in agenda.withheld if trial.agent == agent]
         own = [run for run in runs if run.agent == agent]
         ran, of = agenda.looks(agent)
-        if agent in agenda.broken:
+        if is_stopped and any(run.new_draw for run in own):
+            why = "the run came to its spend limit before the evidence stood"
+        elif agent in agenda.broken:
             why = "a trial gave no number that can be trusted, so that no more were asked for"
         elif standing.get(agent):
             why = f"evidence stood after {number(ran)} of {counted(of, 'trial')} a task"
         elif agent in standing:
             why = "nothing asks for them, though the evidence is short"
-        elif any(run.new_draw for run in own):
-            why = "the run was stopped before the evidence stood"
         else:
             continue  # nothing was drawn anew: there was nothing to save
         costs = [run.spent_calls if run.new_draw else run.samples.get("fanout") or 0 for run in own]
