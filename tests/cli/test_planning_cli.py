@@ -71,7 +71,7 @@ def test_a_selfcheck_needs_two_trials_of_a_task(tmp_path: Path, monkeypatch: pyt
     assert result.exit_code == 2
     assert result.stderr == (
         "error: the anchor of support holds tasks with one trial only: nothing can be drawn from it\n"
-        "  mend: record it anew with more trials: "
-        "pytest --fanout-budget --fanout-mode=rerecord --fanout-agent=support\n"
+        "  mend: record it anew with more trials: pytest --fanout-budget --fanout-mode=rerecord "
+        "--fanout-agent=support\n"
         "  see: docs/messages.md#selfcheck-one-trial\n"
     )
