@@ -200,6 +200,9 @@ def test_why_trials_were_withheld_is_never_guessed() -> None:
     assert told(World(), {}, is_stopped=True) == [
         f"support: 12 trials withheld: the run came to its spend limit before the evidence stood; {made}"
     ]
+    assert told(World(), {"support": True}, is_stopped=True) == [  # another class came to it
+        f"support: 12 trials withheld: evidence stood after 1 of 5 trials a task; {made}"
+    ]
     assert told(World(odd={trial_of("a1"): replace(ended(trial_of("a1")), status="invalid")}), {"support": True}) == [
         "support: 12 trials withheld: a trial gave no number that can be trusted, so that no more were asked for; "
         "8 live calls made, about 32 saved"

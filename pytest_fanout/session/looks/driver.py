@@ -100,7 +100,7 @@ class Looks:
     def _ask(self, runs: Sequence[TaskRun]) -> Mapping[str, Needs]:
         flow = self._session.flow
         if flow is not None and flow.allowance.spent().refused:
-            self._standing, self._is_stopped = {}, True
+            self._is_stopped = True
             return {}
         try:
             judged = judge_draws(draws_of(self._anchors, runs, self._budget))
@@ -211,7 +211,8 @@ class Looks:
         if session.mode == "record":
             left: dict[tuple[str, str], list[int]] = {}
             for agent, task, number in agenda.withheld:
-                if agent in self._standing and agent not in agenda.broken:
+                has_ended = self._standing.get(agent, False) or (agent in self._standing and not self._is_stopped)
+                if has_ended and agent not in agenda.broken:
                     left.setdefault((agent, task), []).append(number)
             told.task_runs, problems = end_draws(session.store, told.task_runs, left)
         return (*problems, *withheld_problems(agenda, told.task_runs, self._standing, is_stopped=self._is_stopped))

@@ -23,7 +23,7 @@ def withheld_problems(
         left = [trial for trial in agenda.withheld if trial.agent == agent]
         own = [run for run in runs if run.agent == agent]
         ran, of = agenda.looks(agent)
-        if is_stopped and any(run.new_draw for run in own):
+        if is_stopped and not standing.get(agent) and any(run.new_draw for run in own):
             why = "the run came to its spend limit before the evidence stood"
         elif agent in agenda.broken:
             why = "a trial gave no number that can be trusted, so that no more were asked for"
