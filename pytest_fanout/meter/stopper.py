@@ -282,7 +282,7 @@ def _end_trio(frame: FrameType | None) -> None:
     caller = frame.f_back if frame is not None and _TRIO in frame.f_code.co_filename else None
     steps = caller.f_locals.get("gen") if caller is not None else None
     if isinstance(steps, GeneratorType):
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.suppress(Exception):
             warnings.simplefilter("ignore", RuntimeWarning)  # it says that it was abandoned
             steps.close()
 
