@@ -21,14 +21,17 @@ import sys
 import sysconfig
 import threading
 import time
+import warnings
 import weakref
-from types import FrameType
+from collections.abc import Callable
+from types import FrameType, GeneratorType
 from typing import Any, Final
 
 from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter.handover import waited
 from pytest_fanout.meter.ledger import Ledger
 from pytest_fanout.meter.patching import passed_on, untorn
+from pytest_fanout.meter.running_library import running_library
 from pytest_fanout.meter.task import FINISH_S, TaskScope
 
 _GRACE_S: Final = FINISH_S + 0.2  # for an agent that has been refused a call to end by itself
@@ -40,6 +43,7 @@ _STDLIB: Final = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _PASSED_ON: Final = frozenset({passed_on.__code__, waited.__code__})  # from a patch of ours to what it stands before
 _LOOP: Final = f"{os.sep}asyncio{os.sep}base_events.py"
+_TRIO: Final = f"{os.sep}trio{os.sep}_core{os.sep}"
 
 
 class Stopper:
@@ -53,6 +57,7 @@ class Stopper:
         self._ident = 0
         self._opened_in: FrameType | None = None  # what has asked for the task, where it will be closed
         self._pushes = 0
+        self._put_back: Callable[[], None] = lambda: None
         self._capped: list[TaskScope] = []
         self._tracing: tuple[Any] | None = None  # what traced the stopped thread before
         self._thread: threading.Thread | None = None
@@ -93,6 +98,7 @@ class Stopper:
         with self._lock:
             self._scope, self._ident = scope, threading.get_ident()
             self._pushes = 0
+            self._put_back = running_library()
             self._opened_in = sys._getframe()
             while self._opened_in.f_back is not None and _is_ours(self._opened_in.f_code.co_filename):
                 self._opened_in = self._opened_in.f_back
@@ -111,6 +117,8 @@ class Stopper:
                     if scope.capped is not None:
                         _make_insistent(scope)
                         self._capped.append(scope)
+        if scope.overdue and threading.get_ident() == self._ident:
+            self._put_back()
         with contextlib.suppress(TaskStopped):
             for _ in range(10):  # what has been raised in this thread by another one arrives now
                 pass
@@ -172,6 +180,7 @@ class Stopper:
             if self._pushes > _PATIENCE:
                 self.insist(frame)
             if may_stop(frame):
+                _end_trio(frame)
                 loop = asyncio._get_running_loop()
                 if loop is None or isinstance(loop, asyncio.BaseEventLoop) or asyncio.current_task(loop) is not None:
                     raise scope.stopped()
@@ -256,6 +265,8 @@ def may_stop(frame: FrameType | None) -> bool:
                 return False
         elif file.endswith(_LOOP):
             return is_waiting and not _is_finalizing(top)  # the loop is the agent's, whoever has started it
+        elif _TRIO in file:  # the same of trio's loop: torn between two of its steps it would not give the thread free
+            return frame is top and frame.f_code.co_name == "get_events"
         elif not _is_stdlib(file):
             return not _is_finalizing(top) and not _is_untorn(frame)
         else:
@@ -263,6 +274,17 @@ def may_stop(frame: FrameType | None) -> bool:
         is_waiting = is_waiting and file == selectors.__file__
         frame = frame.f_back
     return False
+
+
+def _end_trio(frame: FrameType | None) -> None:
+    """Where a run of trio is about to be stopped amid its waiting: have it give the thread free. It would do so only
+    once nobody holds what was raised, and until then no other run could begin."""
+    caller = frame.f_back if frame is not None and _TRIO in frame.f_code.co_filename else None
+    steps = caller.f_locals.get("gen") if caller is not None else None
+    if isinstance(steps, GeneratorType):
+        with warnings.catch_warnings(), contextlib.suppress(Exception):
+            warnings.simplefilter("ignore", RuntimeWarning)  # it says that it was abandoned
+            steps.close()
 
 
 def _is_untorn(frame: FrameType | None) -> bool:
