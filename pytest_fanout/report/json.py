@@ -103,7 +103,7 @@ def _classes(run: Run, verdict: Verdict, sites: _SiteKeys) -> list[dict[str, Any
             "tasks": [_trial(trial, sites) for trial in trials.get(agent, ())],
             "control": [_plain(made, without=("agent",)) for made in run.control if made.agent == agent],
         }
-        for agent in sorted({*judged, *trials, *run.agents})
+        for agent in sorted({*judged, *trials, *run.agents, *(made.agent for made in run.control)})
     ]
 
 

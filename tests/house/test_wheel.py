@@ -157,9 +157,10 @@ def test_the_wheel_alone_gates_a_project(installed: Path, tmp_path: Path) -> Non
         assert (code, report["verdict"]) == (1, "stale"), output
 
         code, report, output = gate("--fanout-mode=record", **live)
-        assert (code, report["verdict"]) == (1, "regressed"), output
+        # three tasks of two trials each are too few for evidence, and never enough to pass
+        assert (code, report["outcome"], report["verdict"]) == (1, "over", "inconclusive"), output
         assert "support" in output
         git(project, "add", "-A")
         git(project, "commit", "-qm", "recordings")
         code, report, output = gate(MODEL_URL=server.base_url)
-        assert (code, report["verdict"]) == (1, "regressed"), output
+        assert (code, report["outcome"], report["verdict"]) == (1, "over", "inconclusive"), output

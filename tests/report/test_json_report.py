@@ -130,6 +130,8 @@ def test_call_sites_are_said_once_even_when_two_share_a_fingerprint(tmp_path: Pa
     [
         ("trial", TaskRun, {"agent", "calls"}),
         ("class", ClassResult, {"agent"}),
+        ("control_trial", records.ControlTrial, {"agent"}),
+        ("cause", records.Cause, set()),
         ("problem", Problem, set()),
         ("stale", StaleNote, set()),
         ("session", SessionFacts, set()),
@@ -147,7 +149,9 @@ def test_call_sites_are_said_once_even_when_two_share_a_fingerprint(tmp_path: Pa
 def test_the_schema_knows_every_field_of_the_records(definition: str, record: type, apart: set[str]) -> None:
     """A field added to a record without the schema would make reports that nobody can read."""
     schema = json.loads((files("pytest_fanout") / "schemas" / "report.schema.json").read_text(encoding="utf-8"))
-    known = set(schema["$defs"][definition]["properties"]) - {"name", "outcome", "tasks"}
+    known = set(schema["$defs"][definition]["properties"]) - {"name", "outcome"}
+    if record is ClassResult:
+        known -= {"tasks", "control"}  # what the run itself holds
 
     assert known - {"verdict"} == {field.name for field in fields(record)} - apart - {"verdict", "name"}  # type: ignore[arg-type]
 
@@ -208,6 +212,16 @@ TRIALS = st.builds(
     unclassified=COUNT,
     spent_calls=COUNT,
 )
+CONTROLS = st.builds(
+    records.ControlTrial,
+    st.just("support"),
+    st.just("a"),
+    st.integers(1, 9),
+    st.sampled_from(("ok", "failed")),
+    st.booleans(),
+    st.dictionaries(TEXT, st.none() | COUNT, max_size=2),
+    TEXTS,
+)
 BASES = st.builds(records.Base, st.none() | TEXT, TEXT, st.booleans(), st.none() | TEXT)
 RUNS = st.builds(
     Run,
@@ -229,6 +243,7 @@ RUNS = st.builds(
     ci=st.booleans(),
     sealed=st.booleans(),
     volatile=TEXTS,
+    control=st.lists(CONTROLS, max_size=2).map(tuple),
 )
 
 
