@@ -127,7 +127,7 @@ def test_an_anchor_goes_down_on_evidence(world: World) -> None:
 
 def test_further_trials_beside_those_of_the_anchor_are_no_other_draw(world: World) -> None:
     """The recordings that the anchor names are all kept, so that nothing is chosen."""
-    low = {task: [*values, 1] for task, values in draw(1).items()}
+    low = {task: [*values, min(values)] for task, values in draw(1).items()}
     run = make_run(low)
     tasks = tuple(replace(t, new_draw=True, recording=f"{t.task} new") if t.trial == 6 else t for t in run.tasks)
     (planned,) = plan(world, replace(run, mode="record", tasks=tasks)).classes

@@ -121,6 +121,15 @@ def test_a_trial_that_is_missing_of_the_anchors_draw_is_run() -> None:
     assert world.run_all() == ["a1 b1 c1", "a2 b2 c2", "a3", "a4"]
 
 
+def test_a_draw_that_has_left_the_anchors_is_not_filled_up() -> None:
+    """One trial is the anchor's and the next one ran live: the rest of the anchor's draw is of no use any more."""
+    live = replace(ended(trial_of("a2")), recording="new")
+    names = {"a": ["a1", "a2", "a3", "a4", "a5"]}
+    world = World(stale=frozenset("bc"), recorded={"a": (1,)}, names=names, odd={trial_of("a2"): live})
+
+    assert world.run_all() == ["a1 b1 c1", "a2"]
+
+
 def test_an_older_draw_that_was_left_behind_is_not_taken_for_free() -> None:
     """After an interrupted run the first trial is of draw 2 and the others still of draw 1: they would run live."""
     world = World(stale=frozenset(), draws={trial_of(f"{task}1"): 2 for task in THREE})

@@ -199,6 +199,15 @@ def test_what_an_interrupted_draw_left_is_removed_when_it_has_ended(store: Recor
     assert store.trials("support", "a") == (1,)
 
 
+def test_a_trial_that_was_never_recorded_before_ends_the_older_draw_too(store: RecordingStore) -> None:
+    """It is the first draw of this trial, and newer than all that stands there."""
+    store.remove("support", "a", 1)
+    store.save(recording(1, said="new"))
+    end_draws(store, [run_of(store, 1)], {("support", "a"): [2, 3]})
+
+    assert store.trials("support", "a") == (1,)
+
+
 def test_recordings_of_the_same_draw_stay(store: RecordingStore) -> None:
     """Trial 2 is as old as trial 3's run: nobody knows it to be stale."""
     same = [replace(run_of(store, 3, new=False))]

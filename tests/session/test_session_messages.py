@@ -125,7 +125,9 @@ def test_tasks_lost(tmp_path: Path, lost: int, shown: str) -> None:
 def session_of(**more: Any) -> FanoutSession:
     """A session as far as one of its hooks looks at it."""
     session = FanoutSession.__new__(FanoutSession)
-    known = {"told": Told(), "workers": [], "works": {}, "only": [], "run_id": "run", "shard": None, "trials": None}
+    known = {"told": Told(), "workers": [], "works": {}, "only": [], "run_id": "run", "shard": None, "trials": None} | {
+        "budget": BUDGET
+    }
     for name, value in (known | more).items():
         setattr(session, name, value)
     return session
