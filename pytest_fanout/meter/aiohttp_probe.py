@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+from collections.abc import Coroutine
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
@@ -18,7 +19,9 @@ PROBING: ContextVar[list[str] | None] = ContextVar("pytest_fanout_aiohttp_probe"
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
 _REST = b"3\r\nyes\r\n0\r\n\r\n"
 _CHUNKS = (b"ok", b"yes")
-PATIENCE_S = 2.0  # for a version in which nothing comes back
+#: Turns of the loop for both probes, for a version in which nothing comes back. Nothing here waits for anything outside
+#: it, and time would be a poor measure: on a busy machine seconds pass between two turns.
+_TURNS = 1000
 
 
 class Probe:
@@ -58,7 +61,7 @@ def send_probes(module: ModuleType, request: Any, seen: list[str]) -> None:
         # of no policy's choice, and never the current loop of its thread
         loop = asyncio.SelectorEventLoop()
         try:
-            loop.run_until_complete(asyncio.wait_for(_send(module, request), PATIENCE_S))
+            loop.run_until_complete(_within_turns(_send(module, request)))
         finally:
             loop.close()
     except Exception:
@@ -69,6 +72,17 @@ def send_probes(module: ModuleType, request: Any, seen: list[str]) -> None:
         with warnings.catch_warnings():  # what is left of a failed probe is nothing the agent should hear of
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
+
+
+async def _within_turns(sending: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(sending)
+    for _ in range(_TURNS):
+        if task.done():
+            return task.result()
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait((task,))
+    raise TimeoutError
 
 
 async def _send(module: ModuleType, request: Any) -> None:

@@ -20,7 +20,7 @@ from pytest_fanout.errors import TaskStopped
 from pytest_fanout.meter import aiohttp_mocks
 from pytest_fanout.meter.aiohttp_bodies import body_readers
 from pytest_fanout.meter.aiohttp_mocks import MOCKED
-from pytest_fanout.meter.aiohttp_probe import PATIENCE_S, PROBING, Probe, send_probes
+from pytest_fanout.meter.aiohttp_probe import PROBING, Probe, send_probes
 from pytest_fanout.meter.aiohttp_replies import player
 from pytest_fanout.meter.aiohttp_tee import Tee
 from pytest_fanout.meter.flight import Flight, RawHeaders
@@ -32,6 +32,7 @@ from pytest_fanout.meter.seam import AIOHTTP_SOCKETS, Seam
 
 MODULES: tuple[str, ...] = ("aiohttp",)
 _LAYER = "aiohttp"
+_PATIENCE_S = 10.0  # for a self-check on a thread
 _MARK = "_pytest_fanout_hook"
 _HOP = "_pytest_fanout_hop"
 _RAW = "_pytest_fanout_raw"
@@ -75,7 +76,7 @@ def prove(module: ModuleType, seam: Seam) -> list[str]:
         # On a thread, since a loop runs here. It may not wait for good: this may be the middle of an import.
         worker = threading.Thread(target=send_probes, args=(module, request, seen), daemon=True)
         worker.start()
-        worker.join(PATIENCE_S)
+        worker.join(_PATIENCE_S)
         seen = list(seen)
     wanted = {"live": "aiohttp.BaseConnector.connect", "replayed": "aiohttp.ClientResponse.start"}
     return [name for what, name in wanted.items() if seen.count(what) != 1]

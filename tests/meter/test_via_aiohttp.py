@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
 import textwrap
@@ -438,3 +439,15 @@ def test_aiohttp_is_put_back() -> None:
 
     assert patched() == before
     assert all(one != two for one, two in zip(before, during, strict=True))
+
+
+def test_the_self_check_on_a_machine_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds that pass between two turns of its loop, as on a machine with too much to do, fail no hook."""
+    looks = itertools.count()
+    now = asyncio.SelectorEventLoop.time
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "time", lambda loop: now(loop) + 3 * (next(looks) > 5))
+
+    with metering() as meter:
+        assert meter.finish().problems == ()
+
+    assert next(looks) > 10
