@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from agent_draws import Ints
 
-from pytest_fanout.judge import Draw, TrialTable, compare, judge_draws
-from pytest_fanout.records import Comparison, JudgeRules, Limit
+from pytest_fanout.judge import compare
 
 BASE_RUNS = 5
 MOST_RUNS = 5
@@ -31,36 +28,16 @@ class Outcome:
         return self.verdict != "pass"
 
 
-def gate(base: Ints, new: Ints) -> Outcome:
-    """One run of each task, then what the judge needs, until it needs nothing: at most five runs of a task."""
+def gate(base: Ints, new: Ints, *, most: int = MOST_RUNS) -> Outcome:
+    """One run of each task, then what the judge needs, until it needs nothing: at most ``most`` runs of a task."""
     anchor = _samples(base)
-
-    def judged(runs: Ints) -> Comparison:
-        return compare(anchor, _samples(new, runs), mode="live", tolerance=0.10, alpha=0.05)
-
-    return _driven(judged, new, MOST_RUNS)
-
-
-def gate_of_ten(base: Ints, new: Ints) -> Outcome:
-    """The same for a class whose budget says ``trials = 10``, which are looked at five times."""
-    anchor = _table(base)
-    limits = tuple(Limit(metric, "p95", Fraction(10, 100)) for metric in METRICS)
-
-    def judged(runs: Ints) -> Comparison:
-        return judge_draws({"agent": Draw(anchor, _table(new, runs), limits, JudgeRules(trials=10))})["agent"]
-
-    return _driven(judged, new, 10)
-
-
-def _driven(judged: Callable[[Ints], Comparison], new: Ints, most: int) -> Outcome:
     runs = np.ones(len(new), dtype=np.int64)
-    comparison = judged(runs)
-    while comparison.needs:
+    while True:
+        comparison = compare(anchor, _samples(new, runs), mode="live", tolerance=0.10, alpha=0.05, trials=most)
         wanted = [int(task) for task in comparison.needs.tasks]
-        if runs[wanted].max() + comparison.needs.trials > most:
+        if not wanted or runs[wanted].max() + comparison.needs.trials > most:
             break
         runs[wanted] += comparison.needs.trials
-        comparison = judged(runs)
     done = np.arange(new.shape[1]) < runs[:, None]
     fixed = int(new[:, :MOST_RUNS, 0].sum())
     return Outcome(comparison.verdict, float(runs.mean()), int(new[..., 0][done].sum()), fixed)
@@ -73,14 +50,3 @@ def _samples(table: Ints, runs: Ints | None = None) -> dict[str, dict[str, list[
         f"{task:05d}": {metric: rows[:end, place].tolist() for place, metric in enumerate(METRICS)}
         for task, (rows, end) in enumerate(zip(table, ends, strict=True))
     }
-
-
-def _table(table: Ints, runs: Ints | None = None) -> TrialTable:
-    """The shape that ``judge_draws`` takes: tokens are the sum of two columns there."""
-    samples, statuses, passed = {}, {}, {}
-    for task, row in _samples(table, runs).items():
-        trials = len(row["fanout"])
-        zeros = (0,) * trials
-        samples[task] = {"fanout": tuple(row["fanout"]), "input_tokens": tuple(row["tokens"]), "output_tokens": zeros}
-        statuses[task], passed[task] = ("ok",) * trials, (True,) * trials
-    return TrialTable(samples, statuses, passed)

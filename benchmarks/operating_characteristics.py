@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from agent_draws import SHAPES, Agent, Change, Pool, agent_of, pools_in
-from judged_runs import BASE_RUNS, MOST_RUNS, Outcome, gate, gate_of_ten
+from judged_runs import BASE_RUNS, MOST_RUNS, Outcome, gate
 from other_judges import PEERS, bare_rules, peers
 
 PARTS = ("targets", "cells", "chains", "real", "sessions", "others")
@@ -138,7 +138,7 @@ def _do(work: Work) -> tuple[Cell, list[tuple[int, Outcome, list[str]]]]:
         if cell.kind == "chain":
             out += [(number, gate(base, agent.runs(MOST_RUNS, new_rng)), []) for _ in range(CHAIN)]
         elif cell.kind == "ten":
-            out.append((number, gate_of_ten(base, agent.runs(10, new_rng, cell.change)), []))
+            out.append((number, gate(base, agent.runs(10, new_rng, cell.change), most=10), []))
         elif cell.kind == "session":
             shift = Change(growth=float(np.exp(SESSION * rng.standard_normal())) - 1)
             out.append((number, gate(base, agent.runs(MOST_RUNS, new_rng, shift)), []))

@@ -69,7 +69,7 @@ def test_percentiles_are_those_of_the_public_runs(
 
 
 def test_only_the_fat_tail_runs_away(runs: dict[str, np.ndarray]) -> None:
-    """7 % of the tasks differ ten times between their runs, by up to a thousand times; of the other agents hardly one."""
+    """7 % of its tasks differ ten times between runs, by up to a thousand times; of the other agents hardly one."""
     shares = {name: (table[..., 1].max(axis=1) > 10 * table[..., 1].min(axis=1)).mean() for name, table in runs.items()}
 
     assert shares["fat"] == pytest.approx(0.07, abs=0.015)
