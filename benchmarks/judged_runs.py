@@ -30,10 +30,10 @@ class Outcome:
 
 def gate(base: Ints, new: Ints, *, most: int = MOST_RUNS) -> Outcome:
     """One run of each task, then what the judge needs, until it needs nothing: at most ``most`` runs of a task."""
-    anchor = _samples(base)
+    anchor = samples_of(base)
     runs = np.ones(len(new), dtype=np.int64)
     while True:
-        comparison = compare(anchor, _samples(new, runs), mode="live", tolerance=0.10, alpha=0.05, trials=most)
+        comparison = compare(anchor, samples_of(new, runs), mode="live", tolerance=0.10, alpha=0.05, trials=most)
         wanted = [int(task) for task in comparison.needs.tasks]
         if not wanted or runs[wanted].max() + comparison.needs.trials > most:
             break
@@ -43,7 +43,7 @@ def gate(base: Ints, new: Ints, *, most: int = MOST_RUNS) -> Outcome:
     return Outcome(comparison.verdict, float(runs.mean()), int(new[..., 0][done].sum()), fixed)
 
 
-def _samples(table: Ints, runs: Ints | None = None) -> dict[str, dict[str, list[int]]]:
+def samples_of(table: Ints, runs: Ints | None = None) -> dict[str, dict[str, list[int]]]:
     """The shape that ``compare`` takes; of each task its first ``runs``, or all."""
     ends = np.full(len(table), table.shape[1]) if runs is None else runs
     return {
