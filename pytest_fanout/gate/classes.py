@@ -11,7 +11,7 @@ from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.loosening import drift, drift_words, gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
-from pytest_fanout.judge import TrialTable, compare, table_of_baseline
+from pytest_fanout.judge import TrialTable, beside, table_of_baseline
 from pytest_fanout.judge.limits import limit_value
 from pytest_fanout.judge.movers import top_movers
 from pytest_fanout.records import (
@@ -236,17 +236,17 @@ def _metrics(
         return ()
     anchor = _nearest(base, head, measured)
     if anchor is None:
-        return compare(None, measured.table, limits)
+        return beside(None, measured.table, limits)
     results: list[MetricResult] = []
     table = table_of_baseline(anchor)
     common = set(table.statuses) & set(measured.table.statuses)
     if not measured.partial:
-        results += compare(table, measured.table, limits)
+        results += beside(table, measured.table, limits)
     if measured.partial or common != set(table.statuses) or common != set(measured.table.statuses):
         if common:
-            results += compare(table.only(common), measured.table.only(common), limits, scope="common")
+            results += beside(table.only(common), measured.table.only(common), limits, scope="common")
         elif measured.partial:
-            results += compare(None, measured.table, limits)
+            results += beside(None, measured.table, limits)
     if head is not None and base is not None and head.digest != base.digest and covering is None:
         results = _tightened(results, table_of_baseline(head), measured, limits)
     if covering is not None:
@@ -271,8 +271,8 @@ def _tightened(
     """HEAD's own anchor bounds the run as well, where it is the tighter one."""
     common = set(head.statuses) & set(measured.table.statuses)
     scopes = {
-        "all": {metric.name: metric for metric in compare(head, measured.table, limits)},
-        "common": {metric.name: metric for metric in compare(head.only(common), measured.table.only(common), limits)},
+        "all": {metric.name: metric for metric in beside(head, measured.table, limits)},
+        "common": {metric.name: metric for metric in beside(head.only(common), measured.table.only(common), limits)},
     }
     out = []
     for metric in results:

@@ -59,7 +59,7 @@ class TrialTable:
         out: dict[str, Values] = {}
         for task, row in self.samples.items():
             trials = len(self.statuses[task])
-            if metric == "tokens":
+            if metric == "tokens" and "tokens" not in row:
                 pairs = zip(row["input_tokens"], row["output_tokens"], strict=True)
                 out[task] = tuple(None if a is None or b is None else a + b for a, b in pairs)
             else:
@@ -108,7 +108,7 @@ def value_of(table: TrialTable, metric: str, statistic_name: str, *, unknown: Un
     return statistic(column, statistic_name, unknown=unknown)
 
 
-def compare(
+def beside(
     base: TrialTable | None, run: TrialTable, limits: Sequence[Limit], *, scope: str = "all"
 ) -> tuple[MetricResult, ...]:
     """Every gated metric and the always-shown ones, base beside run, by raw numbers.

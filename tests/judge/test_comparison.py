@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from gate_world import TWENTY, make_run, with_trials
 
-from pytest_fanout.judge import compare, table_of_baseline, table_of_runs, value_of
+from pytest_fanout.judge import beside, table_of_baseline, table_of_runs, value_of
 from pytest_fanout.judge.comparison import tasks_needed
 from pytest_fanout.judge.movers import top_movers
 from pytest_fanout.records import Limit, Run
@@ -18,7 +18,7 @@ LIMITS = (Limit("fanout", "p95", Fraction(1, 10), 1), Limit("tokens", "p95", Fra
 
 def compared(base: Run, run: Run, limits: tuple[Limit, ...] = LIMITS) -> dict[str, tuple[int | None, int | None, bool]]:
     anchor = table_of_baseline(build_baseline(base, "support"))
-    return {m.name: (m.base, m.run, m.over) for m in compare(anchor, table_of_runs(run.tasks), limits)}
+    return {m.name: (m.base, m.run, m.over) for m in beside(anchor, table_of_runs(run.tasks), limits)}
 
 
 def test_gated_metrics_and_the_usual_ones_are_shown() -> None:
