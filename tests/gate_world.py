@@ -63,7 +63,7 @@ def git(folder: Path, *words: str, check: bool = True) -> str:
 
 
 def trial(agent: str, task: str, number: int, fanout: int, **changes: Any) -> TaskRun:
-    """One trial: ``fanout`` calls of 80 input and 20 output tokens each."""
+    """One trial, on the same recording whatever its ``fanout``: calls of 80 input and 20 output tokens each."""
     samples: dict[str, int | None] = dict.fromkeys(METRICS, 0)
     samples |= {"fanout": fanout, "attempts": fanout, "input_tokens": 80 * fanout, "output_tokens": 20 * fanout}
     made = TaskRun(
@@ -74,7 +74,7 @@ def trial(agent: str, task: str, number: int, fanout: int, **changes: Any) -> Ta
         passed=True,
         samples=samples,
         definition=sha(f"definition of {task}"),
-        recording=sha(f"{agent} {task} {number} {fanout}"),
+        recording=sha(f"{agent} {task} {number}"),
         begun_at=NOW - 3600,
         models_requested=("small",),
         models_served=("small-1",),
@@ -108,6 +108,18 @@ def with_trials(run: Run, tasks: str | Sequence[str], **changes: Any) -> Run:
         run,
         tasks=tuple(
             replace(task, samples={**task.samples, **samples}, **changes) if task.task in names else task
+            for task in run.tasks
+        ),
+    )
+
+
+def redrawn(run: Run) -> Run:
+    """The run as another draw from the model: every trial ran live, and its recording is new."""
+    return replace(
+        run,
+        mode="record",
+        tasks=tuple(
+            replace(task, new_draw=True, recording=sha(f"anew {task.agent} {task.task} {task.trial}"))
             for task in run.tasks
         ),
     )

@@ -51,6 +51,8 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
             say(f"{again}, whole: without -k, -m, -x or skips")
         if "anchor-not-committed" in mine:
             say(f'git add {kept} && git commit -m "Accept {result.agent}"')
+        if result.evidence is not None and result.evidence.needs and result.verdict == "inconclusive":
+            say(f"pytest --fanout-budget --fanout-mode=record --fanout-agent={result.agent}")
         if _is_acceptable(result) and not blocked:
             say(accept)
         if "over-max" in mine:
@@ -75,7 +77,7 @@ def cause(run: Run) -> str | None:
 def _is_acceptable(result: ClassResult) -> bool:
     """Whether accepting is what leads on from the verdict of a class."""
     mine = {problem.slug for problem in result.problems}
-    if result.verdict not in ("no-baseline", "mismatch", "regressed", "unapproved", "incomplete"):
+    if result.verdict not in ("no-baseline", "mismatch", "regressed", "inconclusive", "unapproved", "incomplete"):
         return False
     gone = result.verdict == "incomplete" and mine != {"tasks-removed"}
     return not gone and "over-max" not in mine and "anchor-removed" not in mine

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 from pytest_fanout.gate.completeness import Measured, measure
+from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
 from pytest_fanout.gate.loosening import drift, drift_words, gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
@@ -23,7 +24,7 @@ from pytest_fanout.records import (
     Baseline,
     Budget,
     ClassResult,
-    JudgeRules,
+    Comparison,
     Limit,
     MetricResult,
     Problem,
@@ -33,9 +34,6 @@ from pytest_fanout.records import (
 
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
-
-#: A new draw of fewer tasks is never a pass.
-FEWEST_TASKS = 10
 
 #: Verdicts that only the whole class can have: a shard says `shard` instead.
 _OF_THE_WHOLE = frozenset(
@@ -54,6 +52,7 @@ class Grounds:
     today: date
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
+    evidence: Mapping[str, Comparison] = field(default_factory=dict)  # of the classes on a new draw
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -72,9 +71,15 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     covering = permit.approval if needs_permit else None
     problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
     metrics = _metrics(base, head, measured, limits, covering)
-    problems += _of_metrics(agent, metrics, limits, _nearest(base, head, measured), measured, covering)
-    if covering is None and not any(problem.verdict == "invalid" for problem in problems):
-        problems += _of_few_tasks(agent, measured, grounds.budget.judge_for(agent))
+    anchor = nearest_anchor(base, head, measured)
+    # an approval holds the run to its ceilings, by raw numbers
+    comparison = grounds.evidence.get(agent) if covering is None and measured.draw in ("new", "mixed") else None
+    if comparison is not None and anchor is not None:
+        metrics = with_evidence(metrics, comparison, limits, measured.table)
+        if not any(problem.verdict == "invalid" for problem in problems):
+            problems += of_evidence(agent, comparison, grounds.budget.judge_for(agent))
+            problems += new_tasks_over(agent, anchor, measured, limits)
+    problems += _of_metrics(agent, metrics, limits, anchor, measured, covering)
     if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
         early = find_permit(
             agent,
@@ -95,7 +100,8 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
                     agent,
                 )
             )
-    return _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
+    result = _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
+    return replace(result, evidence=comparison)
 
 
 def _permit(
@@ -234,7 +240,7 @@ def _metrics(
     """All tasks, then the tasks shared with the anchor where those differ; bounds of base and of a tighter HEAD."""
     if not measured.table.statuses:
         return ()
-    anchor = _nearest(base, head, measured)
+    anchor = nearest_anchor(base, head, measured)
     if anchor is None:
         return beside(None, measured.table, limits)
     results: list[MetricResult] = []
@@ -257,7 +263,7 @@ def _metrics(
     return tuple(results)
 
 
-def _nearest(base: Baseline | None, head: Baseline | None, measured: Measured) -> Baseline | None:
+def nearest_anchor(base: Baseline | None, head: Baseline | None, measured: Measured) -> Baseline | None:
     """The anchor to compare with: the base's; HEAD's where the base has none, or none of the tasks of a partial run."""
     ran = set(measured.table.statuses)
     if base is not None and measured.partial and not ran & set(base.tasks):
@@ -336,7 +342,7 @@ def _of_metrics(
                         agent,
                     )
                 )
-        elif metric.over:
+        elif metric.over and metric.evidence is None:  # evidence gives reasons of its own
             problems.append(
                 Problem(
                     "over-limit",
@@ -347,22 +353,6 @@ def _of_metrics(
                 )
             )
     return problems
-
-
-def _of_few_tasks(agent: str, measured: Measured, rules: JudgeRules) -> list[Problem]:
-    """With few tasks, two draws of one unchanged agent differ by more than any budget: that is never a pass."""
-    tasks = len(measured.table.statuses)
-    if measured.draw not in ("new", "mixed") or tasks >= FEWEST_TASKS:
-        return []
-    return [
-        Problem(
-            "few-tasks-new-draw",
-            f"{agent}: a new draw of {tasks} task{'' if tasks == 1 else 's'} cannot be shown to be within budget, "
-            f"at least {FEWEST_TASKS} are needed; mend: accept it as the new anchor, or add tasks",
-            "notice" if rules.inconclusive == "warn" else "inconclusive",
-            agent,
-        )
-    ]
 
 
 def _is_relative(limits: Sequence[Limit], name: str) -> bool:

@@ -1,11 +1,40 @@
-"""From the trials of a run and an anchor to what the judge of new draws is given. The session asks by it as well."""
+"""New draws in the gate: what the judge of evidence is given of a run, and what its answer means for a class.
+
+The session asks the same judge, by the same ``draws_of``, what to run next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from pytest_fanout.judge import Draw, table_of_baseline, table_of_runs
-from pytest_fanout.records import MEASURED, Baseline, Budget, TaskRun
+from pytest_fanout.gate.completeness import Measured
+from pytest_fanout.judge import Draw, TrialTable, limit_value, table_of_baseline, table_of_runs, value_of
+from pytest_fanout.judge.distribution import PERCENTILES
+from pytest_fanout.judge.small_samples import percentile_interval
+from pytest_fanout.records import (
+    MEASURED,
+    Baseline,
+    Budget,
+    Comparison,
+    JudgeRules,
+    Limit,
+    MetricResult,
+    Problem,
+    TaskRun,
+)
+
+#: The worst of a metric's tests speaks for it.
+_WORST = ("regressed", "unconfirmed", "high", "open", "low", "shown")
+#: ``inconclusive = "warn"`` makes notices of these; what a further trial can still tell is not waved through.
+_WARNED = frozenset({"growth-not-shown", "few-tasks-new-draw"})
+
+
+def draws_of(anchors: Mapping[str, Baseline], trials: Sequence[TaskRun], budget: Budget) -> dict[str, Draw]:
+    """Every class of ``anchors`` of which some task is on a new draw, ready for ``judge_draws``."""
+    found = {agent: draw_of(agent, anchor, trials, budget) for agent, anchor in anchors.items()}
+    return {agent: draw for agent, draw in found.items() if draw is not None}
 
 
 def draw_of(agent: str, anchor: Baseline, trials: Sequence[TaskRun], budget: Budget) -> Draw | None:
@@ -25,3 +54,53 @@ def draw_of(agent: str, anchor: Baseline, trials: Sequence[TaskRun], budget: Bud
 def _is_same(trial: TaskRun, anchor: Baseline) -> bool:
     named = {fact.recording for fact in anchor.tasks[trial.task].trials}
     return not trial.new_draw and trial.recording is not None and trial.recording in named
+
+
+def with_evidence(
+    metrics: Sequence[MetricResult], comparison: Comparison, limits: Sequence[Limit], run: TrialTable
+) -> tuple[MetricResult, ...]:
+    """Raw numbers with the evidence beside them: over is what the evidence, a maximum or ``evidence = "off"`` says."""
+    words: dict[str, list[str]] = {}
+    for entry in comparison.metrics:
+        words.setdefault(entry.name, []).append(entry.verdict)
+    by_name = {limit.name: limit for limit in limits}
+    out = []
+    for metric in metrics:
+        name, statistic = metric.name.rsplit(".", 1)
+        interval = percentile_interval(run.column(name), PERCENTILES[statistic]) if statistic in PERCENTILES else None
+        limit = by_name.get(metric.name)
+        if limit is None or not limit.evidence or limit.increase is None or name not in words:
+            out.append(replace(metric, interval=interval))
+            continue
+        word = min(words[name], key=_WORST.index)
+        above = limit.max is not None and metric.run is not None and metric.run > limit.max
+        out.append(replace(metric, interval=interval, evidence=word, over=above or word == "regressed"))
+    return tuple(out)
+
+
+def of_evidence(agent: str, comparison: Comparison, rules: JudgeRules) -> Iterator[Problem]:
+    """The reasons of the judge as problems and notices of the class."""
+    for reason in comparison.reasons:
+        warned = rules.inconclusive == "warn" and reason.slug in _WARNED
+        yield Problem(reason.slug, f"{agent}: {reason.text}", "notice" if warned else reason.verdict, agent)
+
+
+def new_tasks_over(agent: str, anchor: Baseline, measured: Measured, limits: Sequence[Limit]) -> Iterator[Problem]:
+    """Tasks that no anchor knows have nothing to be compared with: each is held to the limit of the class as it is."""
+    table = table_of_baseline(anchor)
+    for limit in limits:
+        if limit.statistic not in ("p95", "p99", "p99.9", "max") or limit.increase is None:
+            continue
+        bound = limit_value(limit, value_of(table, limit.metric, limit.statistic))
+        column = measured.table.column(limit.metric)
+        for task in measured.new:
+            known = [value for value in column.get(task, ()) if value is not None]
+            if bound is not None and known and statistics.median_low(known) > bound:
+                yield Problem(
+                    "new-task-over",
+                    f"{agent}: the new task {task} takes {statistics.median_low(known):,} {limit.metric}, above the "
+                    f"{bound:,} that {limit.name} allows the class; "
+                    f'mend: make it cheaper, or accept it: fanout-baseline accept --agent {agent} --reason "…"',
+                    "regressed",
+                    agent,
+                )

@@ -11,9 +11,10 @@ from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.advice import next_steps
 from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
+from pytest_fanout.gate.draws import draws_of
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.tree import Tree, folder_of, read_tree, to_commit
-from pytest_fanout.judge import stats_of
+from pytest_fanout.judge import judge_draws, stats_of
 from pytest_fanout.records import (
     Base,
     Baseline,
@@ -68,7 +69,8 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     def between(agent: str) -> Sequence[Baseline]:
         return _anchors_between(repo, base_rev, str(head.rev), settings, agent)
 
-    grounds = Grounds(run, budget, new, spent, today, now, between)
+    evidence = judge_draws(draws_of({**head_tree.anchors, **base_tree.anchors}, run.tasks, budget))
+    grounds = Grounds(run, budget, new, spent, today, now, between, evidence)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})

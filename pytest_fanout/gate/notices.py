@@ -32,10 +32,12 @@ def notices_of(
     def notice(slug: str, text: str) -> Problem:
         return Problem(slug, f"{agent}: {text}", "notice", agent)
 
-    if measured.draw in ("new", "mixed"):
+    bare = [metric.name for metric in metrics if metric.gated and metric.scope == "all" and metric.evidence is None]
+    if measured.draw in ("new", "mixed") and bare and anchor is not None:
         yield notice(
             "noise-not-considered",
-            "a new draw was compared by its raw numbers; an unchanged agent alone moves them by 20 to 40 %",
+            f"{', '.join(bare)} of a new draw stood against raw numbers, which an unchanged agent alone moves by 20 to "
+            "40 %: that is wrong in 20 to 50 % of identical agents",
         )
     if measured.partial:
         yield notice(

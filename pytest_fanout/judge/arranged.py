@@ -80,6 +80,7 @@ class Arranged:
         self.fresh = tuple(task for task in self.tasks if task not in self.still)
         self.whole = min((self.counts[task] for task in self.fresh), default=0)
         self.trials = max((self.counts[task] for task in self.fresh), default=0)
+        self._base_values: dict[str, int | None] = {}
         self.limits: dict[str, list[Limit]] = {}
         for limit in draw.limits:
             if limit.evidence and limit.increase is not None:
@@ -142,12 +143,19 @@ class Arranged:
                 out.append(Block(at, np.concatenate([base, new], axis=2), base.shape[2], still))
         return out
 
+    def base_value(self, metric: str, statistic: str) -> int | None:
+        """A statistic of the anchor over the shared tasks; what is not known ranks low."""
+        key = f"{metric}.{statistic}"
+        if key not in self._base_values:
+            self._base_values[key] = value_of(self.anchor, metric, statistic, unknown="low")
+        return self._base_values[key]
+
     def threshold(self, metric: str, unit: float) -> float:
         """The effect that the limits of a metric allow: the tightest of them."""
         bounds = []
         for limit in self.limits[metric]:
             assert limit.increase is not None
-            value = value_of(self.anchor, metric, limit.statistic, unknown="low")
+            value = self.base_value(metric, limit.statistic)
             if metric in SHARES:
                 bounds.append(max(value or 0, 1) * float(limit.increase) / 100 + limit.at_least / 100)
             else:
@@ -183,7 +191,8 @@ class Arranged:
 def _filled(
     before: dict[str, Values], after: dict[str, Values], tasks: Sequence[str]
 ) -> tuple[dict[str, Values], dict[str, Values]]:
-    base, run = {}, {}
+    base: dict[str, Values] = {}
+    run: dict[str, Values] = {}
     for task in tasks:
         known = [value for value in before[task] if value is not None]
         both = known + [value for value in after[task] if value is not None]
@@ -222,7 +231,7 @@ def look(arranged: Arranged, last: int) -> Look:
     for at, metric in enumerate(arranged.metrics):
         column = _Column(arranged, blocks, at, metric)
         noises[metric] = column.noise
-        versions = [(column.used, None)]
+        versions: list[tuple[Sequence[Any], tuple[Any, Any] | None]] = [(column.used, None)]
         if metric not in SHARES:
             bounds = column.bounds()
             drawn_in = [

@@ -69,7 +69,8 @@ def statistic(samples: Mapping[str, Sequence[int | None]], name: str, *, unknown
     scale = math.lcm(*{len(values) for values in tasks})
     known = sorted((value, scale // len(values)) for values in tasks for value in values if value is not None)
     missing = sum(scale // len(values) for values in tasks for value in values if value is None)
-    need = PERCENTILES[name] * scale * len(tasks) - (missing if unknown == "low" else 0)
+    # weights are whole numbers: they reach a fraction when they reach the next whole one
+    need = math.ceil(PERCENTILES[name] * scale * len(tasks)) - (missing if unknown == "low" else 0)
     if need <= 0:
         return None
     reached = 0

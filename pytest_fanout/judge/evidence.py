@@ -9,9 +9,9 @@ best guess is within it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pytest_fanout.judge.arranged import FEWEST_TASKS, Arranged, Shown, Test, look, told
+from pytest_fanout.judge.case import Case, Finding, Seen
 from pytest_fanout.judge.comparison import beside, value_of
 from pytest_fanout.judge.distribution import PERCENTILES, largest
 from pytest_fanout.judge.draw import Draw
@@ -28,51 +28,6 @@ DOUBTFUL = 0.20
 DOUBTFUL_AT_LAST = 0.05
 
 
-@dataclass(slots=True)
-class Finding:
-    """A growth that was found at a look, and whether later trials show it too (None: there are none)."""
-
-    shown: Shown
-    look: int  # its place among the looks
-    trials: int  # new trials at that look
-    confirmed: bool | None = None
-
-
-@dataclass(slots=True)
-class Seen:
-    """One look at one class: of each test the sum that speaks, its p value; the metrics without noise."""
-
-    trials: int
-    plain: dict[Test, Shown]
-    best: dict[Test, Shown]
-    p: dict[Test, float]
-    exact: frozenset[str]
-    noises: Mapping[str, float | None]
-
-
-@dataclass(slots=True)
-class Case:
-    """One class while it is judged."""
-
-    agent: str
-    arranged: Arranged
-    seen: list[Seen] = field(default_factory=list)
-    findings: dict[Test, Finding] = field(default_factory=dict)
-    permutations: int = 0
-
-    @property
-    def alpha(self) -> float:
-        return float(self.arranged.draw.rules.alpha)
-
-    @property
-    def most_trials(self) -> int:
-        return self.arranged.schedule[-1]
-
-    @property
-    def is_spent(self) -> bool:
-        return self.arranged.whole >= self.most_trials
-
-
 def judge_draws(draws: Mapping[str, Draw]) -> dict[str, Comparison]:
     """Judge every class that is on a new draw; one family of tests over all of them.
 
@@ -82,13 +37,17 @@ def judge_draws(draws: Mapping[str, Draw]) -> dict[str, Comparison]:
     family = sum(len(case.arranged.tests) for case in cases)
     looks = [[trials for trials in case.arranged.schedule if trials <= case.arranged.whole] for case in cases]
     for index in range(max(map(len, looks), default=0)):
-        fresh = [case for case, allowed in zip(cases, looks, strict=True) if index < len(allowed)]
+        fresh = [
+            case
+            for case, allowed in zip(cases, looks, strict=True)
+            if index < len(allowed) and not any(finding.confirmed for finding in case.findings.values())
+        ]
         for case in fresh:
             _evaluate(case, case.arranged.schedule[index], family)
         _find(cases, fresh, index)
-    for case in cases:
-        for finding in case.findings.values():
-            finding.confirmed = _confirmed(case, finding)
+        for case in fresh:
+            for finding in case.findings.values():
+                finding.confirmed = _confirmed(case, finding)
     return {case.agent: _conclude(case, family) for case in cases}
 
 
@@ -219,6 +178,8 @@ def _conclude(case: Case, family: int) -> Comparison:
         n=len(arranged.tasks),
         looks=len(case.seen),
         tests=family,
+        level=_level(case, family) if arranged.tests else None,
+        level_one_less=_level(case, family - _of_one_limit(arranged)) if arranged.tests else None,
         permutations=case.permutations,
         seed=SEED,
         new=tuple(sorted(set(arranged.draw.run.statuses) - set(arranged.draw.anchor.statuses))),
@@ -253,7 +214,7 @@ def _verdict_of(case: Case, test: Test) -> str:
 def _percentile_is_over(case: Case, metric: str) -> bool:
     """Whether the run's p95 itself is above what the limit allows: else a heavy growth in doubt is no best guess."""
     arranged = case.arranged
-    before, after = value_of(arranged.anchor, metric, "p95"), value_of(arranged.run, metric, "p95")
+    before, after = arranged.base_value(metric, "p95"), value_of(arranged.run, metric, "p95")
     if before is None or after is None:
         return True
     return after > before * arranged.threshold(metric, float(before or 1))
@@ -298,7 +259,8 @@ def _verdict(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ..
         return "invalid"
     if "regressed" in words or any(stray.repeated for stray in strays):
         return "regressed"
-    if needs or words & {"unconfirmed", "open", "high"} or len(case.arranged.tasks) < FEWEST_TASKS:
+    waits = needs.why in ("confirm", "backstop") or (needs.why == "look" and case.arranged.tests)
+    if waits or words & {"unconfirmed", "open", "high"} or len(case.arranged.tasks) < FEWEST_TASKS:
         return "inconclusive"
     return "pass"
 
@@ -321,12 +283,12 @@ def _evidence(case: Case, test: Test, word: str, family: int) -> MetricEvidence:
         interval=(_rounded(entry.interval[0]), _rounded(entry.interval[1])),
         threshold=_rounded(entry.threshold),
         p=None if exact else _rounded((case.seen[finding.look] if finding is not None else seen).p[test]),
-        level=None if exact else _rounded(level(case.alpha / family, arranged.schedule, arranged.trials_base)),
+        level=None if exact else _level(case, family),
         n=entry.n,
         trials_base=min(len(arranged.anchor.statuses[task]) for task in fresh),
         trials_run=min(arranged.counts[task] for task in fresh),
         noise=None if share else _rounded(seen.noises[test.metric]),
-        p95_base=None if share else value_of(arranged.anchor, test.metric, "p95", unknown="low"),
+        p95_base=None if share else arranged.base_value(test.metric, "p95"),
         p95_run=None if share else value_of(arranged.run, test.metric, "p95", unknown="high"),
         p95_base_interval=None if share else percentile_interval(before, PERCENTILES["p95"]),
         p95_run_interval=None if share else percentile_interval(after, PERCENTILES["p95"]),
@@ -334,6 +296,15 @@ def _evidence(case: Case, test: Test, word: str, family: int) -> MetricEvidence:
         max_task=None if share else top_task,
         found_at=finding.trials if finding is not None else None,
     )
+
+
+def _level(case: Case, family: int) -> float | None:
+    return _rounded(level(case.alpha / max(family, 1), case.arranged.schedule, case.arranged.trials_base))
+
+
+def _of_one_limit(arranged: Arranged) -> int:
+    """Tests that the metric with the most of them brings into the family."""
+    return max(sum(test.metric == metric for test in arranged.tests) for metric in arranged.metrics)
 
 
 def _rounded(value: float | None) -> float | None:

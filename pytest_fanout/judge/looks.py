@@ -14,7 +14,10 @@ import math
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from statistics import NormalDist
 
 #: The evidence is looked at no more often than this; further trials are spread over as many looks.
 MOST_LOOKS = 5
@@ -92,14 +95,14 @@ def holm(ps: Mapping[Key, float]) -> dict[Key, float]:
 
 
 @cache
-def _normal():  # type: ignore[no-untyped-def]
+def _normal() -> NormalDist:
     from statistics import NormalDist
 
     return NormalDist()
 
 
 @cache
-def _simpson_weights():  # type: ignore[no-untyped-def]
+def _simpson_weights() -> Any:
     import numpy as np
 
     weights = np.ones(_POINTS)
@@ -107,5 +110,5 @@ def _simpson_weights():  # type: ignore[no-untyped-def]
     return weights / 3
 
 
-def _simpson(step):  # type: ignore[no-untyped-def]
+def _simpson(step: float) -> Any:
     return _simpson_weights() * step

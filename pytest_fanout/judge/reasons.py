@@ -1,5 +1,165 @@
+"""The reasons of a verdict by evidence, in words: what grew, what was ruled out, and what is not known."""
+
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
-def reasons_of(case, verdicts, strays, needs):
-    return ()
+from pytest_fanout.judge.arranged import FEWEST_TASKS, SHARES, Shown, Test
+from pytest_fanout.judge.case import Case
+from pytest_fanout.records import Needs, Reason, Runaway
+
+RECORD = "pytest --fanout-budget --fanout-mode=record"
+#: Above this SD of the logarithm within tasks, so few tasks cannot show what the dearest of them do.
+NOISY = 0.5
+
+
+def reasons_of(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs) -> tuple[Reason, ...]:
+    """All that is to say of a class on a new draw: what stands against it first, then notices."""
+    return (*_against(case, verdicts, strays, needs), *_notices(case, verdicts, strays))
+
+
+def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs) -> Iterator[Reason]:
+    arranged = case.arranged
+    tasks = len(arranged.tasks)
+    if not tasks:
+        yield Reason("coverage-short", "no task of the anchor was measured; mend: run the whole class", "invalid")
+    for metric in arranged.unknown:
+        text = f"more than 5 % of the samples of {metric} are not known; mend: let the client ask for usage"
+        yield Reason("value-unknown", text, "invalid")
+    for test, word in verdicts.items():
+        finding = case.findings.get(test)
+        if word == "regressed" and finding is not None:
+            again = "at the last look, and its last trials alone show it"
+            if finding.trials != case.most_trials:
+                again = f"after {_trials(finding.trials)}, and later ones show it too"
+            p = case.seen[finding.look].p[test]
+            exact = test.metric in case.seen[finding.look].exact
+            chance = "nothing in it is chance: each task repeats exactly" if exact else f"p {_p(p)}"
+            text = (
+                f"{_grown(finding.shown, chance)}, above {_allowed(finding.shown)}: found {again}; "
+                'mend: bring it back, or have it approved: fanout-baseline accept --reason "…"'
+            )
+            yield Reason("growth-found", text, "regressed")
+    for stray in strays:
+        if stray.repeated:
+            text = (
+                f"{_stray(stray)}, in {stray.beyond} of {_trials(stray.trials)}: it repeats; mend: find the loop, or "
+                'have it approved: fanout-baseline accept --reason "…"'
+            )
+            yield Reason("runaway-repeated", text, "regressed")
+    if any(word == "regressed" for word in verdicts.values()) or any(stray.repeated for stray in strays):
+        return
+    for test, word in verdicts.items():
+        finding = case.findings.get(test)
+        if word == "unconfirmed" and finding is not None:
+            chance = f"p {_p(case.seen[finding.look].p[test])}"
+            said = f"{_grown(finding.shown, chance)}, above {_allowed(finding.shown)}"
+            if needs.why == "confirm":
+                text = f"{said}: found after {_trials(finding.trials)}, and no further trial tells yet; mend: {RECORD}"
+            else:
+                text = (
+                    f"{said}: found only after all {_trials(finding.trials)}, and the last one alone does not show it; "
+                    'mend: bring it back, or have it approved: fanout-baseline accept --reason "…"'
+                )
+            yield Reason("growth-unconfirmed", text, "inconclusive")
+        elif word == "high":
+            entry = case.seen[-1].plain[test]
+            text = (
+                f"{_of(test)} may have grown: best guess {_size(entry.effect, entry)}{_ends(entry)}, above "
+                f"{_allowed(entry)}, and {_trials(arranged.whole)} of {tasks} tasks cannot tell; mend: bring it back, "
+                'add tasks, or have it approved: fanout-baseline accept --reason "…"'
+            )
+            yield Reason("growth-not-shown", text, "inconclusive")
+    if tasks and tasks < FEWEST_TASKS:
+        text = (
+            f"a new draw of {tasks} task{'' if tasks == 1 else 's'} cannot be shown to be within budget, at least "
+            f"{FEWEST_TASKS} are needed; mend: accept it as the new anchor, or add tasks"
+        )
+        yield Reason("few-tasks-new-draw", text, "inconclusive")
+    elif needs.why == "look" and arranged.tests:
+        still = sorted({_of(test) for test, word in verdicts.items() if word == "open"})
+        what = f"the evidence on {', '.join(still)} is open" if still else "there is nothing to judge yet"
+        text = f"after {_trials(arranged.whole)} {what}; mend: run {_trials(needs.trials, 'more')}: {RECORD}"
+        yield Reason("evidence-open", text, "inconclusive")
+    if needs.why == "backstop":
+        for stray in strays:
+            if stray.task in needs.tasks:
+                text = f"{_stray(stray)}: whether it repeats has to be seen; mend: {RECORD}"
+                yield Reason("runaway-open", text, "inconclusive")
+
+
+def _notices(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]) -> Iterator[Reason]:
+    for test, word in verdicts.items():
+        if word == "low":
+            entry = case.seen[-1].plain[test]
+            text = f"~ {_of(test)}: best guess {_size(entry.effect, entry)}{_ruled_out(entry)}"
+            yield Reason("growth-not-ruled-out", text, "notice")
+    for stray in strays:
+        if not stray.repeated:
+            text = f"{_stray(stray)}, in {stray.beyond} of {_trials(stray.trials)}"
+            yield Reason("runaway", text, "notice")
+    noises = {metric: noise for metric, noise in (case.seen[-1].noises if case.seen else {}).items() if noise}
+    noisy = {metric: noise for metric, noise in noises.items() if noise > NOISY and metric not in SHARES}
+    if noisy and case.arranged.draw.rules.inconclusive != "warn":
+        metric = max(noisy, key=lambda name: noisy[name])
+        text = (
+            f"two trials of one task differ by a factor of {math.exp(noisy[metric]):.1f} in {metric} (SD of the "
+            f"logarithm {noisy[metric]:.2f}): growth of its dearest tasks cannot be told from that; caps and a limit "
+            'on capped.share hold such a class; proposed: inconclusive = "warn" in its [judge]'
+        )
+        yield Reason("noisy-class", text, "notice")
+
+
+def percent(effect: float) -> str:
+    """A ratio as growth in percent: 1.14 -> ``+14 %``, 0.97 -> ``-3 %``."""
+    value = (effect - 1) * 100
+    return f"{value:+.0f} %" if abs(value) >= 10 or value == round(value) else f"{value:+.1f} %"
+
+
+def _size(effect: float, entry: Shown) -> str:
+    return f"{effect * 100:+.0f} points" if entry.scale == "share" else percent(effect)
+
+
+def _ends(entry: Shown) -> str:
+    low, high = entry.interval
+    if low is None or high is None:
+        return ""
+    return f" ({_size(low, entry)} to {_size(high, entry)})"
+
+
+def _ruled_out(entry: Shown) -> str:
+    high = entry.interval[1]
+    return "" if high is None else f"; growth above {_size(high, entry).lstrip('+')} ruled out (95 %)"
+
+
+def _allowed(entry: Shown) -> str:
+    return f"the {_size(entry.threshold, entry).lstrip('+')} that the limit allows"
+
+
+def _of(test: Test) -> str:
+    if test.statistic == "share":
+        return f"the share of {test.metric} trials"
+    return test.metric if test.statistic == "body" else f"{test.metric} of the dearest tasks"
+
+
+def _grown(entry: Shown, chance: str) -> str:
+    verb = "rose" if entry.scale == "share" else "grew"
+    size = _size(entry.effect, entry).lstrip("+")
+    return f"{_of(entry.test)} {verb} by {size}{_ends(entry)}, {chance}"
+
+
+def _stray(stray: Runaway) -> str:
+    return (
+        f"{stray.metric} of {stray.task} ran away to {stray.value:,}, and three times all that the anchor knows of it "
+        f"is {stray.bound:,}"
+    )
+
+
+def _trials(count: int, more: str = "") -> str:
+    word = f"{more} " if more else ""
+    return f"{count} {word}trial{'' if count == 1 else 's'}"
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else "below 0.0001"

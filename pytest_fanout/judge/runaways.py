@@ -69,13 +69,15 @@ def chance_of_runaway(before: Mapping[str, Sequence[int | None]], tasks: Iterabl
         The chance of a trial (half an event is added, so that a class that never did it is not held to never do it),
         and that of a further trial of a task that did it once, which is higher: tasks differ.
     """
-    seen = of = 0
-    trials_of_such = 0
+    seen = of = trials_of_such = 0
     for task in tasks:
         known = [value for value in before[task] if value is not None]
         if len(known) < 2:
             continue
         away = 0
+        if max(known) <= TIMES * max(min(known), 1):  # none can be beyond the others
+            of += len(known)
+            continue
         for index, value in enumerate(known):
             others = known[:index] + known[index + 1 :]
             away += value > max(TIMES * robust_maximum(others), TIMES)

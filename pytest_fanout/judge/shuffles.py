@@ -21,7 +21,7 @@ ENOUGH = 60
 #: Of the spread without regard to sides, so much is added to that within them: few trials can look too even.
 FLOOR = 0.05
 #: Above this many tasks the sum over them is normal for all that a verdict needs: its variance is exact.
-MOST_TASKS = 1_000
+MOST_TASKS = 500
 #: Choices of one task that are held ready: all of them where there are no more, else a random part.
 MOST_CHOICES = 4_096
 

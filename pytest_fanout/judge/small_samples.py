@@ -62,7 +62,7 @@ def _expanded(z: float, degrees: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return z + sum(term / degrees ** (index + 1) for index, term in enumerate(terms))
+    return z + math.fsum(term / float(degrees) ** (index + 1) for index, term in enumerate(terms))
 
 
 @lru_cache(maxsize=256)

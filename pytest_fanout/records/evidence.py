@@ -81,6 +81,8 @@ class Comparison:
     n: int = 0  # tasks that both sides have
     looks: int = 0  # looks that the trials at hand allowed
     tests: int = 0  # hypotheses in the family, over all classes of the run
+    level: float | None = None  # what p has to be at most while no other test of the family stands
+    level_one_less: float | None = None  # the same, had the run one limit less
     permutations: int = 0  # the most that a test took; 0: none was needed
     seed: int = 0
     new: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pytest_fanout.records.evidence import Comparison
 from pytest_fanout.records.exchange import CallSite
 from pytest_fanout.records.measured import Base, Head, Problem
 
@@ -59,7 +60,8 @@ class MetricResult:
     max_task: str | None = None
     ceiling: int | None = None  # of the approval in force
     scope: str = "all"  # all, or common (tasks that base and run share)
-    interval: tuple[int | None, int | None] | None = None
+    interval: tuple[int | None, int | None] | None = None  # 90 % of a percentile of a new draw; None: not estimable
+    evidence: str | None = None  # new draws: regressed unconfirmed high open low shown; None: judged by raw numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class ClassResult:
     notices: tuple[Problem, ...] = ()
     baseline_base: str | None = None  # digests
     baseline_head: str | None = None
+    evidence: Comparison | None = None  # of a new draw
 
     @property
     def outcome(self) -> str:

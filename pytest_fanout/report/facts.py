@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pytest_fanout.records import ClassResult, MetricResult, Run, SiteDelta, TaskDelta, TaskRun, Verdict
 from pytest_fanout.report import summary
+from pytest_fanout.report.evidence import UNDECIDED, evidence_texts
 from pytest_fanout.report.summary import number, plural
 
 CALM_ROWS = 3  # rows of a class that is within budget
@@ -21,6 +22,8 @@ def state(result: ClassResult, metric: MetricResult) -> str:
         return "waived" if result.verdict == "waived" else "OVER"
     if metric.run is None:
         return "unknown"
+    if metric.evidence in UNDECIDED:
+        return "~"
     return "-" if result.outcome == "not_measured" else "ok"
 
 
@@ -72,6 +75,7 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
             largest.setdefault(metric.name.partition(".")[0], f"{number(metric.max)}{where}")
     if largest:
         texts.append("max " + ", ".join(f"{name} {text}" for name, text in largest.items()))
+    texts += evidence_texts(result)
     hidden = sum(metric.gated for metric in result.metrics) - len(shown_metrics(result))
     if hidden > 0:
         texts.append(f"{plural(hidden, 'more limit')} kept, in the report")

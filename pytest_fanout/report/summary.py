@@ -152,7 +152,8 @@ def reason(run: Run, verdict: Verdict) -> str:
 def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
     """What decided the verdict on one class, with its number."""
     run_wide = [problem for problem in verdict.problems if problem.verdict == result.verdict]
-    agent, over = result.agent, over_metrics(result)
+    # growth that evidence found stands in a problem, with its size: the percentile itself may be within the limit
+    agent, over = result.agent, [metric for metric in over_metrics(result) if metric.evidence is None]
     if result.verdict == "stale":
         if all(t.is_unrecorded for t in run.tasks if t.agent == agent and t.task in result.stale):
             return f"{plural(len(result.stale), 'task')} of {agent} {_has(len(result.stale))} yet"
@@ -170,8 +171,6 @@ def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
         text = f"{agent} {metric_text(over[0])}"
         if result.verdict == "approved" and over[0].ceiling is not None:
             text += f", approved up to {number(over[0].ceiling)}"
-        if result.verdict == "inconclusive":
-            text += ", evidence is short"
         return text + _more(len(over) - 1, "limit exceeded", "limits exceeded")
     own = [problem for problem in result.problems if problem.verdict == result.verdict] or run_wide
     if own:

@@ -13,6 +13,7 @@ from gate_world import (
     World,
     git,
     make_run,
+    redrawn,
     slugs,
     started,
     trial,
@@ -114,7 +115,7 @@ def run_beyond_the_ceiling(world: World) -> Run:
 def run_within_the_ceiling(world: World) -> Run:
     """Another draw than the anchor's, below the ceilings: no second review."""
     accepted_and_committed(world)
-    return make_run({**TWENTY, "t19": [26], "t20": [26]}, mode="live")
+    return redrawn(make_run({**TWENTY, "t19": [26], "t20": [26]}))
 
 
 def approval_of_another_evalset(world: World) -> Run:
@@ -579,7 +580,7 @@ def no_tokens_limit(world: World) -> Run:
 
 SCENARIOS: list[tuple[Callable[[World], Run], str, str | None]] = [
     (same_run, "pass", None),
-    (within_the_limit, "pass", "noise-not-considered"),
+    (within_the_limit, "pass", None),
     (regression, "regressed", "over-limit"),
     (regression_of_tokens_alone, "regressed", "over-limit"),
     (tokens_just_within, "pass", None),

@@ -1,0 +1,62 @@
+"""What the evidence of a new draw shows and rules out, in the words that every report uses."""
+
+from __future__ import annotations
+
+from pytest_fanout.judge.reasons import percent
+from pytest_fanout.records import ClassResult, Comparison, MetricEvidence
+from pytest_fanout.report.summary import number, plural
+
+#: Verdicts of a test that say that there is no evidence either way.
+UNDECIDED = frozenset({"unconfirmed", "high", "open", "low"})
+
+
+def evidence_texts(result: ClassResult) -> list[str]:
+    """One line a test, one a metric with its p95, and what the number of tests costs; nothing on the same draw."""
+    comparison = result.evidence
+    if comparison is None or not comparison.metrics:
+        return []
+    texts = [_test(entry) for entry in comparison.metrics]
+    for entry in comparison.metrics:
+        if entry.statistic == "body":
+            texts.append(_percentile(entry))
+    return [*texts, _cost(comparison)]
+
+
+def _test(entry: MetricEvidence) -> str:
+    name = {"heavy": f"{entry.name} of the dearest tasks", "share": f"share of {entry.name} trials"}.get(
+        entry.statistic, entry.name
+    )
+    low, high = (None if end is None else _size(end, entry) for end in entry.interval)
+    text = f"{'~ ' if entry.verdict in UNDECIDED else ''}{name} {_size(entry.effect or 0.0, entry)}"
+    if low is not None and high is not None:
+        text += f" ({low} to {high})"
+    if entry.verdict == "regressed":
+        return text + (
+            f", p {entry.p:.2g} where {entry.level:.2g} is asked" if entry.p and entry.level else ", exactly"
+        )
+    return text if high is None else f"{text}: growth above {high.lstrip('+')} ruled out (95 %)"
+
+
+def _size(effect: float, entry: MetricEvidence) -> str:
+    return f"{effect * 100:+.0f} points" if entry.statistic == "share" else percent(effect)
+
+
+def _percentile(entry: MetricEvidence) -> str:
+    sides = []
+    for value, interval in ((entry.p95_base, entry.p95_base_interval), (entry.p95_run, entry.p95_run_interval)):
+        if interval is None:
+            sides.append(f"{number(value)} (not estimable)")
+        else:
+            low, high = ("not estimable" if end is None else number(end) for end in interval)
+            sides.append(f"{number(value)} ({low} to {high})")
+    noise = "" if entry.noise is None else f", a rerun of a task moves it by {percent(1 + entry.noise).lstrip('+')}"
+    trials = f"{entry.trials_base} and {plural(entry.trials_run, 'trial')}"
+    return f"{entry.name}.p95 {sides[0]} -> {sides[1]}, {plural(entry.n, 'task')}, {trials}{noise}"
+
+
+def _cost(comparison: Comparison) -> str:
+    text = f"{plural(comparison.tests, 'test')} in this run"
+    if comparison.level is None or comparison.level_one_less is None:
+        return text
+    less = "" if comparison.tests < 3 else f", with one limit less to {comparison.level_one_less:.2g}"
+    return f"{text}: each is held to p {comparison.level:.2g}{less}"
