@@ -1,4 +1,4 @@
-"""How long the judge of new draws takes: two limits, ten trials, one class, from a thousand to a hundred thousand tasks.
+"""How long the judge of new draws takes: two limits, ten trials, one class, of a thousand to 100,000 tasks.
 
     python benchmarks/judge_speed.py [--tasks 1000 10000 100000] [--trials 10] [--repeat 3]
 
@@ -39,12 +39,9 @@ def main() -> None:
                 result = compare(baseline, measured, trials=args.trials)
                 seconds.append(time.process_time() - started)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            least = min(seconds)
-            print(
-                f"| {tasks:,} | {args.trials} + {args.trials} | {change.name} | {least:.2f} | {1e6 * least / tasks:.0f} "
-                f"| {result.verdict} | {peak:,.0f} MB |",
-                flush=True,
-            )
+            least, trials = min(seconds), f"{args.trials} + {args.trials}"
+            told = f"{least:.2f} | {1e6 * least / tasks:.0f} | {result.verdict} | {peak:,.0f} MB"
+            print(f"| {tasks:,} | {trials} | {change.name} | {told} |", flush=True)
 
 
 if __name__ == "__main__":
