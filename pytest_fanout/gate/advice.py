@@ -79,6 +79,8 @@ def _is_acceptable(result: ClassResult) -> bool:
     mine = {problem.slug for problem in result.problems}
     if result.verdict not in ("no-baseline", "mismatch", "regressed", "inconclusive", "unapproved", "incomplete"):
         return False
+    if result.verdict == "inconclusive" and result.evidence is not None and result.evidence.needs:
+        return False  # further trials can still tell
     gone = result.verdict == "incomplete" and mine != {"tasks-removed"}
     return not gone and "over-max" not in mine and "anchor-removed" not in mine
 

@@ -165,7 +165,7 @@ class Arranged:
     def is_exact(self, metric: str, last: int) -> bool:
         """Whether the metric repeats exactly in the anchor and in the new trials so far: then nothing is chance."""
         before, after = self.anchor.column(metric), self.run.column(metric)
-        if sum(len(before[task]) - 1 for task in self.fresh) < FEWEST_REPEATS:
+        if metric in SHARES or sum(len(before[task]) - 1 for task in self.fresh) < FEWEST_REPEATS:
             return False
         return all(
             len(before[task]) > 1 and len(set(before[task])) == 1 and len(set(after[task][:last])) == 1

@@ -12,7 +12,7 @@ from pytest_fanout.judge.arranged import Arranged, Shown, Test
 class Finding:
     """A growth that was found at a look, and whether later trials show it too (None: there are none)."""
 
-    shown: Shown
+    shown: Shown  # the sum that spoke: later trials have to show the like of it
     look: int  # its place among the looks
     trials: int  # new trials at that look
     confirmed: bool | None = None
@@ -47,6 +47,14 @@ class Case:
     @property
     def most_trials(self) -> int:
         return self.arranged.schedule[-1]
+
+    def told(self, test: Test) -> Shown:
+        """What is reported of a finding: all trials together, plainly, if that is over the limit too.
+
+        What the look showed that found it is larger than the truth more often than not.
+        """
+        last, found = self.seen[-1], self.findings[test].shown
+        return next((entry for entry in (last.plain[test], last.best[test]) if entry.is_over), found)
 
     @property
     def is_spent(self) -> bool:

@@ -269,7 +269,7 @@ def _evidence(case: Case, test: Test, word: str, family: int) -> MetricEvidence:
     arranged = case.arranged
     seen = case.seen[-1]
     finding = case.findings.get(test) if word in ("regressed", "unconfirmed") else None
-    entry = finding.shown if finding is not None else seen.plain[test]
+    entry = case.told(test) if finding is not None else seen.plain[test]
     before, after = arranged.anchor.column(test.metric), arranged.run.column(test.metric)
     share = test.statistic == "share"
     top, top_task = largest(after)

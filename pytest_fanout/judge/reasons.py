@@ -37,7 +37,7 @@ def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
             exact = test.metric in case.seen[finding.look].exact
             chance = "nothing in it is chance: each task repeats exactly" if exact else f"p {_p(p)}"
             text = (
-                f"{_grown(finding.shown, chance)}, above {_allowed(finding.shown)}: found {again}; "
+                f"{_grown(case.told(test), chance)}, above {_allowed(case.told(test))}: found {again}; "
                 'mend: bring it back, or have it approved: fanout-baseline accept --reason "…"'
             )
             yield Reason("growth-found", text, "regressed")
@@ -54,7 +54,7 @@ def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
         finding = case.findings.get(test)
         if word == "unconfirmed" and finding is not None:
             chance = f"p {_p(case.seen[finding.look].p[test])}"
-            said = f"{_grown(finding.shown, chance)}, above {_allowed(finding.shown)}"
+            said = f"{_grown(case.told(test), chance)}, above {_allowed(case.told(test))}"
             if needs.why == "confirm":
                 text = f"{said}: found after {_trials(finding.trials)}, and no further trial tells yet; mend: {RECORD}"
             else:

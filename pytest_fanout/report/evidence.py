@@ -31,9 +31,7 @@ def _test(entry: MetricEvidence) -> str:
     if low is not None and high is not None:
         text += f" ({low} to {high})"
     if entry.verdict == "regressed":
-        return text + (
-            f", p {entry.p:.2g} where {entry.level:.2g} is asked" if entry.p and entry.level else ", exactly"
-        )
+        return f"{text}, exactly" if entry.p is None else f"{text}, p {entry.p:.2g} where {entry.level:.2g} is asked"
     return text if high is None else f"{text}: growth above {high.lstrip('+')} ruled out (95 %)"
 
 

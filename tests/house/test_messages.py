@@ -14,7 +14,7 @@ PACKAGE = ROOT / "pytest_fanout"
 PAGE = ROOT / "docs" / "messages.md"
 SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 #: Beside errors: what carries a slug first or as `slug=`. Helpers that hand one on are found by their parameter.
-RECORDS = {"Problem"}
+RECORDS = {"Problem", "Reason"}
 
 
 def error_classes() -> set[str]:
