@@ -284,7 +284,7 @@ def print_chains(tallies: dict[Cell, Tally]) -> None:
 
 OTHERS = tuple(
     Cell(agent, n, change, "others")
-    for agent, n in (MEDIUM_20, MEDIUM_50, FAT_30)
+    for agent, n in (MEDIUM_20, FAT_30)
     for change in (UNCHANGED, Change(0.25), Change(1.75), Change(tail=2.0), Change(doubled=True))
 )
 

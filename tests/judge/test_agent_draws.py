@@ -10,20 +10,20 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "agent_draws.py"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-def _loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("agent_draws", FILE)
+def _loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["agent_draws"] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses, and modules beside it, look it up
     spec.loader.exec_module(module)
     return module
 
 
-draws = _loaded()
+draws = _loaded("agent_draws")
 TASKS = 4_000
 
 
@@ -127,3 +127,18 @@ def test_real_runs_are_drawn_again_with_their_spread(tmp_path: Path) -> None:
     assert between == pytest.approx(0.43, abs=0.06)
     assert sample.max() == 30
     assert draws.pools_in(tmp_path / "absent") == {}
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict", "runs"),
+    [(1, "pass", 1), (2, "regressed", 2)],
+)
+def test_the_driver_runs_what_the_judge_needs(times: int, verdict: str, runs: int) -> None:
+    """Twenty tasks that repeat exactly: one run settles that nothing grew; twice the calls are confirmed by another."""
+    driver = _loaded("judged_runs")
+    calls = np.repeat(np.arange(4, 24)[:, None], 5, axis=1)  # sum of one run of all tasks: 270
+    table = np.stack([calls, 1_000 * calls], axis=-1)
+    outcome = driver.gate(table, times * table)
+
+    assert (outcome.verdict, outcome.runs) == (verdict, runs)
+    assert (outcome.calls, outcome.calls_fixed) == (270 * times * runs, 270 * times * 5)
