@@ -60,7 +60,8 @@ class TrialTable:
         for task, row in self.samples.items():
             trials = len(self.statuses[task])
             if metric == "tokens" and "tokens" not in row:
-                pairs = zip(row["input_tokens"], row["output_tokens"], strict=True)
+                unknown: Values = (None,) * trials
+                pairs = zip(row.get("input_tokens", unknown), row.get("output_tokens", unknown), strict=True)
                 out[task] = tuple(None if a is None or b is None else a + b for a, b in pairs)
             else:
                 absent: Values = ((0,) if "[" in metric else (None,)) * trials

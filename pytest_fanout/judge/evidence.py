@@ -240,17 +240,20 @@ def _needs(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...]
     few = len(arranged.tasks) < FEWEST_TASKS and arranged.draw.rules.inconclusive != "warn"
     if few:
         return Needs()  # it cannot pass whatever further trials say
+    again = tuple(stray.task for stray in strays if is_open(stray) and arranged.counts[stray.task] < most)
+    if again:
+        return Needs(again, 1, "backstop")  # it is little, and may settle the rest
     next_look = next((trials for trials in arranged.schedule if trials > arranged.whole), None)
     is_raw = not arranged.tests and any(not limit.evidence for limit in arranged.draw.limits)
     if next_look is not None and ("open" in words or not case.seen or is_raw):
         # the tasks that are farthest behind first, so that every task asked for takes the same number of trials
         return Needs(
             tuple(task for task in left if arranged.counts[task] == arranged.whole),
-            min([next_look, *(count for count in arranged.counts.values() if count > arranged.whole)]) - arranged.whole,
+            min([next_look, *(count for task in arranged.fresh if (count := arranged.counts[task]) > arranged.whole)])
+            - arranged.whole,
             "look",
         )
-    again = tuple(stray.task for stray in strays if is_open(stray) and arranged.counts[stray.task] < most)
-    return Needs(again, 1, "backstop") if again else Needs()
+    return Needs()
 
 
 def _verdict(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...], needs: Needs) -> str:

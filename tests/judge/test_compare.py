@@ -1,0 +1,216 @@
+"""``compare``: one class judged from its samples, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import time
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn_agents import calls
+
+from pytest_fanout.errors import UsageError
+from pytest_fanout.judge import compare
+from pytest_fanout.records import Limit
+
+
+def samples(tasks: int, trials: int, seed: int, **kwargs: Any) -> dict[str, dict[str, list[int]]]:
+    return {
+        task: {"fanout": row, "tokens": [100 * value for value in row]}
+        for task, row in calls(tasks, trials, seed, **kwargs).items()
+    }
+
+
+BASE = samples(20, 5, seed=4)
+
+
+def test_the_same_samples_give_the_same_bytes() -> None:
+    """In any order of tasks and metrics, as plain JSON."""
+    run = samples(20, 2, seed=31)
+    turned = {task: dict(reversed(run[task].items())) for task in reversed(run)}
+
+    first, second = compare(BASE, run).to_dict(), compare(dict(reversed(BASE.items())), turned).to_dict()
+
+    assert json.dumps(first, allow_nan=False) == json.dumps(second, allow_nan=False)
+    assert list(first)[:4] == ["verdict", "metrics", "needs", "reasons"]
+
+
+def test_without_limits_every_metric_is_gated_at_the_tolerance() -> None:
+    """Two metrics, body and heavy each: four tests, all of them allowed 10 %."""
+    comparison = compare(BASE, samples(20, 1, seed=31))
+
+    assert {(entry.name, entry.threshold) for entry in comparison.metrics} == {("fanout", 1.1), ("tokens", 1.1)}
+    assert comparison.tests == 4
+    assert {entry.threshold for entry in compare(BASE, samples(20, 1, seed=31), tolerance=0.25).metrics} == {1.25}
+
+
+def test_replay_is_exact_and_names_what_changed() -> None:
+    """One more call in two tasks: no p value, no needs; the limit decides on the raw p95."""
+    base = {f"t{place:02d}": {"fanout": [10 + place]} for place in range(5)}
+    run = base | {"t03": {"fanout": [14]}, "t04": {"fanout": [15]}}
+
+    comparison = compare(base, run, mode="replay", limits=(Limit("fanout", "p95", Fraction(5, 100), 1),))
+
+    assert (comparison.verdict, bool(comparison.needs)) == ("regressed", False)
+    (entry,) = comparison.metrics
+    assert (entry.p95_base, entry.p95_run, entry.p) == (14, 15, None)
+    assert [f"{reason.slug}: {reason.text}" for reason in comparison.reasons] == [
+        "over-limit: fanout.p95 14 -> 15 (limit 14)",
+        "tasks-changed: fanout changed in 2 of 5 tasks: t03, t04",
+    ]
+
+
+def test_a_replay_that_is_the_same_passes_with_few_tasks() -> None:
+    """Nothing of it is chance: a single task is enough."""
+    assert compare({"a": {"fanout": [3, 4]}}, {"a": {"fanout": [4, 3]}}, mode="replay").verdict == "pass"
+
+
+def test_all_tasks_equal_is_no_fault() -> None:
+    """Twenty tasks of five calls each, twice: no spread anywhere, and it passes."""
+    same = {f"t{place:02d}": {"fanout": [5] * 5} for place in range(20)}
+
+    assert compare(same, {task: {"fanout": [5]} for task in same}).verdict == "pass"
+
+
+def test_one_task_is_never_enough() -> None:
+    """Its growth has no interval: a right answer, and no fault."""
+    comparison = compare({"a": {"fanout": [3, 4, 5]}}, {"a": {"fanout": [4]}})
+
+    assert comparison.verdict == "inconclusive"
+    assert comparison.metrics[0].interval == (None, None)
+
+
+def test_a_tenth_of_the_tasks_may_be_missing_and_not_more() -> None:
+    """What was left out may be what grew: 18 of 20 are judged, 17 are not."""
+    run = samples(20, 2, seed=33)
+    some = {task: run[task] for task in sorted(run)[:18]}
+    fewer = {task: run[task] for task in sorted(run)[:17]}
+
+    assert compare(BASE, some).missing == ("t018", "t019")
+    comparison = compare(BASE, fewer)
+    assert comparison.verdict == "invalid"
+    assert [f"{reason.slug}: {reason.text}" for reason in comparison.reasons] == [
+        "coverage-short: only 17 of 20 tasks of the anchor were measured, and 90 % are needed: what is left out may be "
+        "what grew; mend: run the whole class"
+    ]
+
+
+def test_a_run_without_a_call_is_no_fanout_of_zero() -> None:
+    """An anchor whose tasks all have calls: a new trial with none was not measured."""
+    run = samples(20, 1, seed=33) | {"t004": {"fanout": [0], "tokens": [0]}}
+
+    comparison = compare(BASE, run)
+
+    assert comparison.verdict == "invalid"
+    assert comparison.reasons[0].text == (
+        "no model call was counted in a trial of t004, whose anchor has some: that is no fanout of 0; mend: find out "
+        "why, and run again"
+    )
+
+
+def test_different_numbers_of_trials_are_judged_as_they_are() -> None:
+    """Tasks of three to five trials in the anchor, and of one or two in the run: the whole first trial is looked at."""
+    base = {
+        task: {name: values[: 3 + place % 3] for name, values in row.items()}
+        for place, (task, row) in enumerate(BASE.items())
+    }
+    run = {
+        task: {name: values[: 1 + place % 2] for name, values in row.items()}
+        for place, (task, row) in enumerate(samples(20, 2, seed=33).items())
+    }
+
+    entry = compare(base, run).metrics[0]
+
+    assert (entry.trials_base, entry.trials_run) == (3, 1)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    """Samples may come out of an array."""
+    assert compare({"a": {"fanout": np.array([3, 4])}}, {"a": {"fanout": np.array([3])}}).n == 1  # type: ignore[dict-item]
+
+
+GOOD: Any = {"a": {"fanout": [3, 4], "tokens": [300, 400]}}
+EACH = "give one whole number for each trial, in the same order for every metric"
+
+
+@pytest.mark.parametrize(
+    ("measured", "text"),
+    [
+        ({}, "measured: holds no task\n  mend: give at least one task with its samples"),
+        (
+            {"a": {"fanout": [3, float("nan")], "tokens": [1, 2]}},
+            f"measured: task 'a', fanout, trial 2: nan is no whole number\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": [2.5], "tokens": [1]}},
+            f"measured: task 'a', fanout, trial 1: 2.5 is no whole number\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": [True], "tokens": [1]}},
+            f"measured: task 'a', fanout, trial 1: True is no whole number\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": [None], "tokens": [1]}},
+            f"measured: task 'a', fanout, trial 1: None is no whole number\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": [-1], "tokens": [1]}},
+            f"measured: task 'a', fanout, trial 1: -1 is below 0 or above 2**53\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": 3, "tokens": [1]}},
+            f"measured: task 'a', fanout: 3 is no list of numbers\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": [], "tokens": []}},
+            "measured: task 'a': holds no trials\n  mend: leave the task out, or give its samples",
+        ),
+        (
+            {"a": {"fanout": [3, 4], "tokens": [300]}},
+            f"measured: task 'a': its metrics have different numbers of trials: fanout 2, tokens 1\n  mend: {EACH}",
+        ),
+        ({"a": {"fanout": [3]}}, f"measured: task 'a': has no tokens, and other tasks have\n  mend: {EACH}"),
+    ],
+)
+def test_what_is_no_sample_is_refused(measured: Any, text: str) -> None:
+    """Task, metric and trial are named, and what is wanted."""
+    with pytest.raises(UsageError) as caught:
+        compare(GOOD, measured)
+
+    assert str(caught.value) == f"{text}\n  see: docs/messages.md#bad-samples"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"mode": "dead"}, 'mode is \'dead\'\n  mend: mode="live" or mode="replay"'),
+        ({"alpha": 0}, "alpha is 0, and has to lie above 0 and at most at 0.5\n  mend: alpha=0.05"),
+        ({"alpha": float("nan")}, "alpha is nan, and has to lie above 0 and at most at 0.5\n  mend: alpha=0.05"),
+        ({"tolerance": -0.1}, "tolerance is -0.1, and has to be a part of 1, at least 0\n  mend: tolerance=0.10"),
+        ({"trials": 0}, "trials is 0, and has to be a whole number of at least 1\n  mend: trials=5"),
+        (
+            {"limits": (Limit("rounds", "p95", Fraction(1, 10)),)},
+            "the limit rounds.p95 is on a metric that no task has\n  mend: one of fanout, tokens",
+        ),
+    ],
+)
+def test_options_that_cannot_be_acted_on_are_refused(options: dict[str, Any], text: str) -> None:
+    """The option is named, and what it can be."""
+    with pytest.raises(UsageError) as caught:
+        compare(GOOD, GOOD, **options)
+
+    assert str(caught.value) == f"compare(): {text}\n  see: docs/messages.md#bad-comparison"
+
+
+def test_a_thousand_tasks_of_ten_trials_take_at_most_two_seconds() -> None:
+    """Two limits, five looks; counted in seconds of this process's own work."""
+    base, run = samples(1000, 10, seed=35), samples(1000, 10, seed=36)
+    compare(BASE, samples(20, 1, seed=33))  # numpy is loaded
+    started = time.process_time()
+
+    comparison = compare(base, run, trials=10)
+
+    assert time.process_time() - started < 2
+    assert comparison.verdict == "pass"
