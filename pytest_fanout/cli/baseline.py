@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli import recordings
+from pytest_fanout.cli import planning, recordings
 from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
@@ -230,6 +230,21 @@ def diff(report: str, base_rev: str | None) -> None:
     click.echo()
     say_verdict(verdict)
     sys.exit(exit_code(verdict))
+
+
+@main.command()
+@click.option("--agent", "agents", multiple=True, metavar="NAME", help="Only this class; repeatable.")
+def power(agents: tuple[str, ...]) -> None:
+    """The smallest growth that a new draw of each class can show, from the anchors' own noise."""
+    planning.say_power(*_project(), agents, datetime.now(UTC).date())
+
+
+@main.command()
+@click.option("--agent", "agents", multiple=True, metavar="NAME", help="Only this class; repeatable.")
+@click.option("--draws", default=100, show_default=True, type=click.IntRange(1, 10_000), help="How many to judge.")
+def selfcheck(agents: tuple[str, ...], draws: int) -> None:
+    """How often draws that are made of each anchor's own trials are red: the false alarms to expect."""
+    planning.say_selfcheck(*_project(), agents, draws, datetime.now(UTC).date())
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class Shown:
     @property
     def is_shown_within(self) -> bool:
         upper = self.interval[1]
-        return upper is not None and upper < self.threshold
+        return upper is not None and upper <= self.threshold
 
 
 class Arranged:

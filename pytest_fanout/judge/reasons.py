@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_fanout.judge.arranged import FEWEST_TASKS, SHARES, Shown, Test
 from pytest_fanout.judge.case import Case
+from pytest_fanout.judge.looks import level
+from pytest_fanout.judge.smallest import smallest_growth, standard_error
 from pytest_fanout.records import Needs, Reason, Runaway
 
 RECORD = "pytest --fanout-budget --fanout-mode=record"
 #: Above this SD of the logarithm within tasks, so few tasks cannot show what the dearest of them do.
 NOISY = 0.5
+#: An eval set that finds no growth of a quarter is told what it finds.
+SHOULD_FIND = 1.25
 
 
 def reasons_of(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs) -> tuple[Reason, ...]:
@@ -100,6 +104,8 @@ def _notices(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
             text = f"{_stray(stray)}, in {stray.beyond} of {_trials(stray.trials)}"
             yield Reason("runaway", text, "notice")
     noises = {metric: noise for metric, noise in (case.seen[-1].noises if case.seen else {}).items() if noise}
+    for metric, noise in noises.items():
+        yield from _beyond(case, metric, noise)
     noisy = {metric: noise for metric, noise in noises.items() if noise > NOISY and metric not in SHARES}
     if noisy and case.arranged.draw.rules.inconclusive != "warn":
         metric = max(noisy, key=lambda name: noisy[name])
@@ -109,6 +115,23 @@ def _notices(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
             'on capped.share hold such a class; proposed: inconclusive = "warn" in its [judge]'
         )
         yield Reason("noisy-class", text, "notice")
+
+
+def _beyond(case: Case, metric: str, noise: float) -> Iterator[Reason]:
+    """A limit below what the tasks can show: said once the growth that is found is more than a quarter."""
+    arranged = case.arranged
+    test = Test(metric, "body")
+    if metric in SHARES or test not in case.seen[-1].plain or metric in case.seen[-1].exact:
+        return
+    tasks, trials, allowed = len(arranged.tasks), case.most_trials, case.seen[-1].plain[test].threshold
+    bar = level(case.alpha / len(arranged.tests), arranged.schedule, arranged.trials_base)
+    found = smallest_growth(standard_error(noise, tasks, trials, arranged.trials_base), bar, allowed)
+    if found > max(allowed, SHOULD_FIND):
+        text = (
+            f"the limit allows {metric} {percent(allowed).lstrip('+')} more, and {tasks} tasks x {trials} trials find "
+            f"growth of {percent(found).lstrip('+')} and more; mend: see fanout-baseline power, and add tasks"
+        )
+        yield Reason("budget-beyond-evidence", text, "notice")
 
 
 def percent(effect: float) -> str:

@@ -21,7 +21,7 @@ from pytest_fanout.records.committed import (
     SiteStats,
     TrialFacts,
 )
-from pytest_fanout.records.evidence import Comparison, MetricEvidence, Needs, Reason, Runaway
+from pytest_fanout.records.evidence import Comparison, MetricEvidence, Needs, Power, Reason, Runaway, SelfCheck
 from pytest_fanout.records.exchange import (
     Attempt,
     CallSite,
@@ -105,6 +105,7 @@ __all__ = [
     "MetricResult",
     "ModelCall",
     "Needs",
+    "Power",
     "Prices",
     "Problem",
     "Projection",
@@ -114,6 +115,7 @@ __all__ = [
     "Run",
     "Runaway",
     "Samples",
+    "SelfCheck",
     "SessionFacts",
     "SideCall",
     "SiteDelta",

@@ -95,6 +95,30 @@ class Comparison:
         return out
 
 
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What an anchor's tasks and their noise let the judge of new draws see of one metric, all tasks together."""
+
+    metric: str
+    tasks: int
+    trials_base: int
+    noise: float | None  # SD of the logarithm between trials of one task; None: no task has two
+    allowed: float  # ratio up to which the limits let it grow
+    finds: tuple[tuple[int, float], ...]  # new trials, and the smallest ratio that is found in four of five draws
+    red: float | None  # chance that the best guess for an unchanged class ends above the limit
+    tasks_for_quarter: int | None  # tasks that it takes to find +25 % with all trials; None: the limit allows as much
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """An anchor judged against itself: draws made of its own trials, so that nothing has changed in any of them."""
+
+    draws: int
+    regressed: int
+    inconclusive: int
+    trials: float  # new trials of a task, on average
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}

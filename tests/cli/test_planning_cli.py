@@ -1,0 +1,77 @@
+"""``fanout-baseline power`` and ``selfcheck``: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from drawn_agents import calls
+from gate_world import World, make_run, started
+
+from pytest_fanout.cli.baseline import main
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A project whose HEAD holds an anchor of 20 tasks with 5 trials each."""
+    world = World.make(tmp_path_factory.mktemp("planning") / "project")
+    world.anchor(make_run(calls(20, 5, seed=4)))
+    world.commit("start")
+    return world
+
+
+def test_power_has_a_row_for_each_gated_metric(noisy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks, trials, noise, the growth that is found after the first trial and after the last, and what 25 % takes."""
+    monkeypatch.chdir(noisy.folder)
+
+    result = call("power")
+
+    assert result.exit_code == 0
+    rows = [line for line in result.output.splitlines() if line.startswith("support")]
+    assert [line.split()[1] for line in rows] == ["fanout", "tokens"]
+    assert " after 1, " in rows[0]
+    assert rows[0].rstrip().endswith("tasks")
+
+
+def test_selfcheck_says_how_often_an_unchanged_class_is_red(noisy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its draws are the anchor's own trials, so that each red one is a false alarm."""
+    monkeypatch.chdir(noisy.folder)
+
+    result = call("selfcheck", "--agent", "support", "--draws", "2")
+
+    assert result.exit_code == 0
+    assert result.output.startswith("support: of 2 draws of its own trials ")
+
+
+def test_without_an_anchor_there_is_nothing_to_plan(noisy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """no-anchor: the class is named, and how to get one."""
+    monkeypatch.chdir(noisy.folder)
+
+    result = call("power", "--agent", "research")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: HEAD holds no anchor of research\n"
+        '  mend: fanout-baseline accept --reason "…", then commit baselines/\n'
+        "  see: docs/messages.md#no-anchor\n"
+    )
+
+
+def test_a_selfcheck_needs_two_trials_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """selfcheck-one-trial: one trial drawn again and again would say that there is no noise."""
+    monkeypatch.chdir(started(tmp_path / "project").folder)
+
+    result = call("selfcheck")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: the anchor of support holds tasks with one trial only: nothing can be drawn from it\n"
+        "  mend: record it anew with more trials: pytest --fanout-budget --fanout-mode=rerecord "
+        "--fanout-agent=support\n"
+        "  see: docs/messages.md#selfcheck-one-trial\n"
+    )
