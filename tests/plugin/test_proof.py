@@ -174,8 +174,12 @@ def test_workers_prove_their_own_trials_and_leave_nothing(project: Project, mode
 
 
 def test_marked_tests_are_proved_with_their_fixtures(project: Project, model: ModelServer) -> None:
-    """A marked test is proved with its fixtures, set up and torn down there too; a set-up that fails there is told."""
-    project.write("pyproject.toml", "[tool.pytest.ini_options]\naddopts = '-p no:cacheprovider -q'\n")
+    """A marked test is proved with its fixtures, set up and torn down there too; a set-up that fails there is told.
+
+    The project makes errors of all warnings: what the process itself does before pytest begins is none of them.
+    """
+    settings = "addopts = '-p no:cacheprovider -q'\nfilterwarnings = ['error']\n"
+    project.write("pyproject.toml", f"[tool.pytest.ini_options]\n{settings}")
     project.write(
         "test_shop.py",
         "import os, pytest, shop\n"

@@ -160,15 +160,18 @@ def test_its_arguments_are_those_of_the_run(tmp_path: Path) -> None:
     words = ("--fanout-budget", "-n", "4", "--", "tests")
     given = config(tmp_path, *words, plugins=["shop.hooks", object()], installed=("xdist", "pytest_cov"))
 
-    assert arguments(given) == ["--fanout-budget", "-n", "4", "-p", "shop.hooks", "-n0", "--no-cov", "--", "tests"]
-    assert arguments(config(tmp_path, "-q", "tests")) == ["-q", "tests"]
+    quiet = ["-W", "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"]
+    assert arguments(given) == [
+        "--fanout-budget", "-n", "4", *quiet, "-p", "shop.hooks", "-n0", "--no-cov", "--", "tests"
+    ]  # fmt: skip
+    assert arguments(config(tmp_path, "-q", "tests")) == ["-q", "tests", *quiet]
 
 
 def test_its_temporary_files_are_its_own(prover: Callable[..., Prover], tmp_path: Path) -> None:
     """Two pytest runs in one base folder would empty it for each other. The folder is gone with the process."""
     lines = BEGUN + "for job in jobs:\n    tell(differences=given['argv'], volatile=[])\n"
     made = prover(lines)
-    (argument,) = made.prove(WORK, tmp_path, 900).differences
+    *_, argument = made.prove(WORK, tmp_path, 900).differences
     made.end()
 
     option, _, folder = argument.partition("=")

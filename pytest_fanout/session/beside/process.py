@@ -153,7 +153,8 @@ def interpreter() -> list[str]:
 def arguments(config: pytest.Config) -> list[str]:
     """The arguments of this pytest run, without its workers."""
     given = [str(argument) for argument in config.invocation_params.args]
-    more = []
+    # the clock is put forward before pytest begins: a project that makes errors of warnings is to begin all the same
+    more = ["-W", "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"]
     for plugin in config.invocation_params.plugins or ():
         if isinstance(plugin, str):
             more += ["-p", plugin]
