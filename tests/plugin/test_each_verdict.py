@@ -334,7 +334,7 @@ def test_waived(gated: Project) -> None:
         nonce="0123456789abcdef",
         expires_at=now + 3600,
     )
-    gated.write(f"baselines/approvals/{approval_name(waiver)}", write_approval(waiver).decode())
+    gated.write(f"baselines/approvals/{approval_name(waiver, 2)}", write_approval(waiver).decode())
     gated.commit()
     result = gated.pytest()
 

@@ -33,5 +33,8 @@ def test_a_swelling_context_is_red_though_the_output_is_the_same(project: Projec
     assert metrics["input_tokens.p95"]["run"] - metrics["input_tokens.p95"]["base"] == 200 * words
     assert metrics["output_tokens.p95"]["run"] == metrics["output_tokens.p95"]["base"]
     assert metrics["fanout.p95"]["run"] == metrics["fanout.p95"]["base"] == 30
-    assert {name for name, metric in metrics.items() if metric["over"]} == {"input_tokens.p95"}
-    assert (result.verdict, result.exit) == ("regressed", 1)
+    assert {name for name, metric in metrics.items() if metric["gated"] and metric["run"] > metric["limit"]} == {
+        "input_tokens.p95"
+    }
+    # one task is never enough for evidence on a new draw, and never enough to pass
+    assert (result.verdict, result.exit) == ("inconclusive", 1)
