@@ -45,7 +45,7 @@ def test_every_client_and_carrier_is_drawn(world: World) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("first", range(1, 61, 10))
+@pytest.mark.parametrize("first", range(1, 61, 20))
 def test_no_agent_is_counted_wrong_and_green(world: World, first: int) -> None:
     """Ten agents of each batch run for real: none is green with other numbers than the server's."""
     outcomes = [run_plan(world, plan_of(world, seed)) for seed in range(first, first + 10)]

@@ -94,7 +94,7 @@ def test_verify_without_a_report(gated: Project) -> None:
     assert "Traceback" not in verify.text
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.25, 0.5, 0.8])
+@pytest.mark.parametrize("delay", [0.0, 0.5])
 def test_kill_9_while_accepting(gated: Project, delay: float) -> None:
     """Killed at any moment `accept` leaves whole files, and what is committed of them is never a silent pass."""
     gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
