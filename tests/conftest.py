@@ -76,6 +76,38 @@ def accepted(_accepted_once: Project, tmp_path: Path, model: ModelServer) -> Pro
     return _accepted_once.copy_to(tmp_path / "shop", model.base_url)
 
 
+@pytest.fixture(scope="session")
+def _grown_once(_accepted_once: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    with ModelServer() as server:
+        made = _accepted_once.copy_to(tmp_path_factory.mktemp("grown") / "shop", server.base_url)
+        made.git("switch", "-q", "-c", "work")
+        made.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
+        made.commit("three steps an item")
+        recorded = made.pytest("--fanout-mode=record")
+        assert recorded.verdict == "regressed", recorded.text
+    return made
+
+
+@pytest.fixture
+def grown(_grown_once: Project, tmp_path: Path, model: ModelServer) -> Project:
+    """The accepted project on a branch with three steps an item: recorded, its report there, nothing of it committed."""
+    return _grown_once.copy_to(tmp_path / "shop", model.base_url, report=True)
+
+
+@pytest.fixture(scope="session")
+def _granted_once(_grown_once: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = _grown_once.copy_to(tmp_path_factory.mktemp("granted") / "shop", _grown_once.base_url, report=True)
+    accepted = made.baseline("accept", "--reason", "three steps an item are worth it", "--yes")
+    assert accepted.exit == 0, accepted.text
+    return made
+
+
+@pytest.fixture
+def granted(_granted_once: Project, tmp_path: Path, model: ModelServer) -> Project:
+    """``grown`` with anchor and approval of `fanout-baseline accept` in its folder, not committed."""
+    return _granted_once.copy_to(tmp_path / "shop", model.base_url, report=True)
+
+
 @pytest.fixture
 def gated(accepted: Project) -> Project:
     """The accepted project on a branch with one commit that touches nothing."""

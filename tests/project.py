@@ -104,9 +104,10 @@ class Project:
         self.git("config", "user.name", "Dana")
         self.git("config", "user.email", "dana@example.com")
 
-    def copy_to(self, root: Path, base_url: str) -> Project:
-        """The same project, with its history, somewhere else and speaking to another server."""
-        shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("fanout-report.json"))
+    def copy_to(self, root: Path, base_url: str, *, report: bool = False) -> Project:
+        """The same project, with its history, somewhere else and speaking to another server; its report if asked."""
+        left = shutil.ignore_patterns("fanout-report.json") if not report else None
+        shutil.copytree(self.root, root, symlinks=True, ignore=left)
         return Project(root, base_url)
 
     def write(self, name: str, text: str) -> Path:

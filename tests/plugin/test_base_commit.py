@@ -9,19 +9,16 @@ from project import Project, Result
 
 
 @pytest.fixture
-def moved(project: Project) -> Project:
-    """Main went on after `feature` forked: its agent takes two steps an item, recorded, accepted and committed."""
-    project.record_and_accept()
-    project.git("switch", "-q", "-c", "feature")
-    project.write("notes.txt", "nothing that an agent would notice")
-    project.commit("notes")
-    project.git("switch", "-q", "main")
-    project.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 2")
-    project.pytest("--fanout-mode=record")
-    accepted = project.baseline("accept", "--reason", "two steps an item are worth their price", "--yes")
-    assert accepted.exit == 0, accepted.text
-    project.commit("two steps an item")
-    return project
+def moved(granted: Project) -> Project:
+    """Main went on after `feature` forked: its agent takes three steps an item, recorded, accepted and committed."""
+    granted.commit("three steps an item, accepted")
+    granted.git("branch", "-q", "feature", "main")
+    granted.git("branch", "-q", "-f", "main", "work")
+    granted.git("switch", "-q", "feature")
+    granted.write("notes.txt", "nothing that an agent would notice")
+    granted.commit("notes")
+    granted.git("switch", "-q", "main")
+    return granted
 
 
 def base_of(result: Result) -> tuple[str, int | None]:
@@ -40,8 +37,8 @@ def test_a_pull_request_is_compared_with_the_target_as_it_is_now(moved: Project)
     event.write_text(json.dumps({"pull_request": {"base": {"sha": main}, "head": {"sha": feature}}}), encoding="utf-8")
     result = moved.pytest(CI="true", GITHUB_EVENT_NAME="pull_request", GITHUB_EVENT_PATH=str(event))
 
-    # task-3 makes 1 + 2 x 3 = 7 calls on main, and made 1 + 3 = 4 when feature forked
-    assert base_of(result) == (main, 7)
+    # task-3 makes 1 + 3 x 3 = 10 calls on main, and made 1 + 3 = 4 when feature forked
+    assert base_of(result) == (main, 10)
     assert (result.verdict, result.exit) == ("pass", 0)
     assert main[:7] in result.out
 

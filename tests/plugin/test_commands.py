@@ -36,11 +36,9 @@ def test_the_budget_of_init_is_the_default(accepted: Project) -> None:
     assert accepted.pytest().verdict == "pass"
 
 
-def test_show_and_diff(gated: Project) -> None:
+def test_show_and_diff(grown: Project) -> None:
     """`show` prints the anchor's figures, `diff` base beside run."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.pytest("--fanout-mode=record")
-    show, diff = gated.baseline("show", "support"), gated.baseline("diff")
+    show, diff = grown.baseline("show", "support"), grown.baseline("diff")
 
     assert (show.exit, diff.exit) == (0, 1), show.text + diff.text  # diff exits by the verdict
     assert "fanout" in show.out
@@ -95,39 +93,35 @@ def test_verify_without_a_report(gated: Project) -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.5])
-def test_kill_9_while_accepting(gated: Project, delay: float) -> None:
+def test_kill_9_while_accepting(grown: Project, delay: float) -> None:
     """Killed at any moment `accept` leaves whole files, and what is committed of them is never a silent pass."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.pytest("--fanout-mode=record")
     child = subprocess.Popen(
         [sys.executable, "-m", "pytest_fanout.cli.baseline", "accept", "--reason", "three steps are worth it", "--yes"],
-        cwd=gated.root, env=gated.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=-3,
+        cwd=grown.root, env=grown.environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=-3,
     )  # fmt: skip
     time.sleep(delay)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    gated.commit("whatever was written")
-    result = gated.pytest()
+    grown.commit("whatever was written")
+    result = grown.pytest()
 
     assert result.verdict in ("regressed", "approved")
-    for path in gated.root.glob("baselines/**/*.json"):
+    for path in grown.root.glob("baselines/**/*.json"):
         json.loads(path.read_text())
-    again = gated.baseline("accept", "--reason", "three steps are worth it", "--yes")
+    again = grown.baseline("accept", "--reason", "three steps are worth it", "--yes")
     assert again.exit == 0, again.text
-    gated.commit("accepted")
-    assert gated.pytest().verdict == "approved"
+    grown.commit("accepted")
+    assert grown.pytest().verdict == "approved"
 
 
-def test_what_is_not_committed_gives_no_verdict_to_a_clone(gated: Project) -> None:
+def test_what_is_not_committed_gives_no_verdict_to_a_clone(grown: Project) -> None:
     """not-committed: verify refuses an anchor that is committed without its recordings; the gate says what to add."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.pytest("--fanout-mode=record")
-    accepted = gated.baseline("accept", "--reason", "three steps an item are worth it", "--yes")
+    accepted = grown.baseline("accept", "--reason", "three steps an item are worth it", "--yes")
     assert "git add baselines fixtures/recordings && git commit" in accepted.out
-    gated.git("add", "baselines", "shop.py")
-    gated.git("commit", "-qm", "without its recordings")
-    result = gated.pytest()
-    verify = gated.baseline("verify", "--report", "fanout-report.json")
+    grown.git("add", "baselines")
+    grown.git("commit", "-qm", "without its recordings")
+    result = grown.pytest()
+    verify = grown.baseline("verify", "--report", "fanout-report.json")
 
     assert verify.exit == 4
     assert (

@@ -84,18 +84,14 @@ def test_first_anchor_is_approved(project: Project) -> None:
     assert triple(project.pytest(), project) == ("approved", "within", 0, 0)
 
 
-def test_unapproved_anchor(gated: Project) -> None:
+def test_unapproved_anchor(granted: Project) -> None:
     """An anchor that got looser without an approval is over budget, even when the run reproduces it."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.commit()
-    gated.pytest("--fanout-mode=record")
-    assert gated.baseline("accept", "--reason", "this approval is going to be removed", "--yes").exit == 0
-    for path in (gated.root / "baselines/approvals").glob("*.json"):
+    for path in (granted.root / "baselines/approvals").glob("*.json"):
         if "first" not in path.name:
             path.unlink()
-    gated.commit()
+    granted.commit()
 
-    assert triple(gated.pytest(), gated) == ("unapproved", "over", 1, 1)
+    assert triple(granted.pytest(), granted) == ("unapproved", "over", 1, 1)
 
 
 def test_unapproved_budget(gated: Project) -> None:
@@ -108,42 +104,33 @@ def test_unapproved_budget(gated: Project) -> None:
     assert triple(gated.pytest(), gated) == ("unapproved", "over", 1, 1)
 
 
-def test_regressed(gated: Project) -> None:
+def test_regressed(grown: Project) -> None:
     """Fanout above its limit without an approval is over budget, and the report says what it costs in GPUs."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.commit()
-    gated.pytest("--fanout-mode=record")
-    gated.commit("recordings")
-    result = gated.pytest()
+    grown.commit("recordings")
+    result = grown.pytest()
 
-    assert triple(result, gated) == ("regressed", "over", 1, 1)
+    assert triple(result, grown) == ("regressed", "over", 1, 1)
     assert "4" in result.out
     assert "10" in result.out
     assert "GPU" in result.out
 
 
-def test_approval_of_one_growth_does_not_cover_a_bigger_one(gated: Project) -> None:
+def test_approval_of_one_growth_does_not_cover_a_bigger_one(granted: Project) -> None:
     """Ceilings bind: an approval of x3 does not let x9 pass."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.pytest("--fanout-mode=record")
-    assert gated.baseline("accept", "--reason", "three steps an item are worth it", "--yes").exit == 0
-    gated.edit("shop.py", "STEPS_PER_ITEM = 3", "STEPS_PER_ITEM = 9")
-    gated.pytest("--fanout-mode=record")
-    gated.commit()
+    granted.edit("shop.py", "STEPS_PER_ITEM = 3", "STEPS_PER_ITEM = 9")
+    granted.pytest("--fanout-mode=record", "--fanout-trials=1")
+    granted.commit()
 
-    assert gated.pytest().exit == 1
+    assert granted.pytest().exit == 1
 
 
-def test_mismatch(gated: Project) -> None:
+def test_mismatch(granted: Project) -> None:
     """An anchor whose recordings are gone cannot be reproduced: accept again."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.pytest("--fanout-mode=record")
-    assert gated.baseline("accept", "--reason", "three steps an item are worth it", "--yes").exit == 0
-    gated.pytest("--fanout-mode=rerecord")
-    gated.commit()
-    result = gated.pytest()
+    granted.pytest("--fanout-mode=rerecord")
+    granted.commit()
+    result = granted.pytest()
 
-    assert triple(result, gated) == ("mismatch", "over", 1, 1)
+    assert triple(result, granted) == ("mismatch", "over", 1, 1)
     assert "fanout-baseline accept" in result.out
 
 
@@ -314,10 +301,8 @@ def test_no_base_without_git(gated: Project) -> None:
     assert (result.verdict, result.exit) == ("no-base", 1)
 
 
-def test_waived(gated: Project) -> None:
+def test_waived(grown: Project) -> None:
     """A committed waiver in force lets a class pass, and the first line says so."""
-    gated.edit("shop.py", "STEPS_PER_ITEM = 1", "STEPS_PER_ITEM = 3")
-    gated.pytest("--fanout-mode=record")
     now = int(time.time())
     waiver = Approval(
         path="",
@@ -334,11 +319,11 @@ def test_waived(gated: Project) -> None:
         nonce="0123456789abcdef",
         expires_at=now + 3600,
     )
-    gated.write(f"baselines/approvals/{approval_name(waiver, 2)}", write_approval(waiver).decode())
-    gated.commit()
-    result = gated.pytest()
+    grown.write(f"baselines/approvals/{approval_name(waiver, 2)}", write_approval(waiver).decode())
+    grown.commit()
+    result = grown.pytest()
 
-    assert triple(result, gated)[:3] == ("waived", "waived", 0)
+    assert triple(result, grown)[:3] == ("waived", "waived", 0)
 
 
 def test_shard(gated: Project) -> None:
