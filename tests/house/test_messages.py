@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,18 @@ SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 RECORDS = {"Problem", "Reason"}
 
 
-def error_classes() -> set[str]:
+@cache
+def error_classes() -> frozenset[str]:
     """The names of FanoutError and of all that is derived from it, anywhere in the package."""
     bases: dict[str, set[str]] = {}
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for tree in package_trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 bases.setdefault(node.name, set()).update(ast.unparse(base).split(".")[-1] for base in node.bases)
     found = {"FanoutError"}
     while more := {name for name, parents in bases.items() if parents & found} - found:
         found |= more
-    return found
+    return frozenset(found)
 
 
 def position_of_slug(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int | None:
@@ -105,6 +107,7 @@ def slugs_of(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
     return found
 
 
+@cache
 def package_trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
@@ -162,10 +165,14 @@ def test_each_explanation_says_something() -> None:
     assert silent == []
 
 
+@cache
+def words_of_tests() -> frozenset[str]:
+    """Everything that could be a slug in any other file of tests."""
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    return frozenset(word for path in tests for word in re.findall(r"[\w-]+", path.read_text(encoding="utf-8")))
+
+
 @pytest.mark.parametrize("slug", sorted(SLUGS))
 def test_each_slug_stands_in_a_test(slug: str) -> None:
     """Some test names the slug as it is shown (`#slug`) or as it is stored, so its text cannot change unseen."""
-    word = re.compile(rf"(?<![\w-]){re.escape(slug)}(?![\w-])")
-    tests = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
-
-    assert any(word.search(path.read_text(encoding="utf-8")) for path in tests), f"used at {', '.join(SLUGS[slug])}"
+    assert slug in words_of_tests(), f"used at {', '.join(SLUGS[slug])}"

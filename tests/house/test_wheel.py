@@ -54,11 +54,10 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def installed(dist: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of a fresh environment with the wheel; its dependencies are those of the tests' environment."""
     home = tmp_path_factory.mktemp("fresh") / "env"
-    venv.create(home, with_pip=True, symlinks=os.name != "nt")
+    venv.create(home, symlinks=os.name != "nt")
     python = str(home / "bin" / "python")
-    done = run_python(
-        "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(dist["wheel"]), cwd=home, python=python
-    )
+    pip = ("-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index")
+    done = run_python(*pip, str(dist["wheel"]), cwd=home)
     assert done.returncode == 0, done.stdout + done.stderr
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     own = run_python("-c", ask, cwd=home, python=python).stdout.strip()
@@ -118,7 +117,7 @@ def test_the_wheel_alone_gates_a_project(installed: Path, tmp_path: Path) -> Non
             "pyproject.toml": PROJECT,
             "shop.py": "ROUNDS = 1\n" + AGENT,
             "fixtures/support.jsonl": QUESTIONS,
-            ".gitignore": "fanout-report.json\n",
+            ".gitignore": "fanout-report.json\n__pycache__/\n.pytest_cache/\n",
         },
     )
     git(project, "init", "-q", "-b", "main")
@@ -127,7 +126,9 @@ def test_the_wheel_alone_gates_a_project(installed: Path, tmp_path: Path) -> Non
 
     def gate(*arguments: str, **more: str) -> tuple[int, dict[str, object], str]:
         options = ["-p", "no:cacheprovider", "--fanout-budget", *arguments]
-        done = run_pytest(project, *options, env=clean_environment(**more), python=python)
+        # byte code of the fresh environment is kept from run to run, as anybody's is
+        kept = clean_environment(PYTHONDONTWRITEBYTECODE="", **more)
+        done = run_pytest(project, *options, env=kept, python=python)
         output = done.stdout + done.stderr
         report = project / "fanout-report.json"
         assert report.exists(), output
