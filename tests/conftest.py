@@ -90,7 +90,7 @@ def _grown_once(_accepted_once: Project, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def grown(_grown_once: Project, tmp_path: Path, model: ModelServer) -> Project:
-    """The accepted project on a branch with three steps an item: recorded, its report there, nothing of it committed."""
+    """The accepted project on a branch with three steps an item: recorded, with its report, not committed."""
     return _grown_once.copy_to(tmp_path / "shop", model.base_url, report=True)
 
 

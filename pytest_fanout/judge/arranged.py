@@ -331,7 +331,9 @@ class _Column:
         ends: tuple[float | None, float | None] = (None, None)
         if spread is not None:
             reach = student_quantile(0.95, members - 1) * spread
-            ends = (told(effect - reach, self.scale), told(effect + reach, self.scale))
+            low = told(effect - reach, self.scale)
+            # nothing falls below nothing, whatever the sums of a few tasks allow
+            ends = (max(low, 0.0) if self.scale == "raw" else low, told(effect + reach, self.scale))
         threshold = self.arranged.threshold(self.metric, unit)
         return Shown(test, told(effect, self.scale), ends, threshold, weights, self.scale, unit, members, bounds)
 

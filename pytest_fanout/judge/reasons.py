@@ -135,7 +135,9 @@ def _beyond(case: Case, metric: str, noise: float) -> Iterator[Reason]:
 
 
 def percent(effect: float) -> str:
-    """A ratio as growth in percent: 1.14 -> ``+14 %``, 0.97 -> ``-3 %``."""
+    """A ratio as growth in percent: 1.14 -> ``+14 %``, 0.97 -> ``-3 %``; from tenfold on as ``x12``."""
+    if effect >= 10:
+        return f"x{effect:,.0f}"
     value = (effect - 1) * 100
     return f"{value:+.0f} %" if abs(value) >= 10 or value == round(value) else f"{value:+.1f} %"
 
@@ -148,7 +150,7 @@ def _ends(entry: Shown) -> str:
     low, high = entry.interval
     if low is None or high is None:
         return ""
-    return f" ({_size(low, entry)} to {_size(high, entry)})"
+    return f" (90 %: {_size(low, entry)} to {_size(high, entry)})"
 
 
 def _ruled_out(entry: Shown) -> str:
@@ -163,7 +165,7 @@ def _allowed(entry: Shown) -> str:
 def _of(test: Test) -> str:
     if test.statistic == "share":
         return f"the share of {test.metric} trials"
-    return test.metric if test.statistic == "body" else f"{test.metric} of the dearest tasks"
+    return f"{test.metric} of a typical task" if test.statistic == "body" else f"{test.metric} of the dearest tasks"
 
 
 def _grown(entry: Shown, chance: str) -> str:

@@ -86,9 +86,9 @@ def test_a_draw_that_evidence_shows_within_its_limits_passes(project: World) -> 
 def beyond(world: World) -> tuple[Run, str]:
     """One further trial shows what the first one found."""
     text = (
-        "regressed growth-found: support: fanout grew by 182 % (+159 % to +208 %), p 0.0001, above the 10 % that the "
-        "limit allows: found after 1 trial, and later ones show it too; mend: bring it back, or have it approved: "
-        f"{ACCEPT}"
+        "regressed growth-found: support: fanout of a typical task grew by 182 % (90 %: +159 % to +208 %), p 0.0001, "
+        "above the 10 % that the limit allows: found after 1 trial, and later ones show it too; mend: bring it back, "
+        f"or have it approved: {ACCEPT}"
     )
     return run_of(GROWN), text
 
@@ -96,8 +96,9 @@ def beyond(world: World) -> tuple[Run, str]:
 def waiting(world: World) -> tuple[Run, str]:
     """The first trial found it."""
     text = (
-        "inconclusive growth-unconfirmed: support: fanout grew by 191 % (+158 % to +228 %), p 0.0001, above the 10 % "
-        f"that the limit allows: found after 1 trial, and no further trial tells yet; mend: {RECORD}"
+        "inconclusive growth-unconfirmed: support: fanout of a typical task grew by 191 % (90 %: +158 % to +228 %), p "
+        f"0.0001, above the 10 % that the limit allows: found after 1 trial, and no further trial tells yet; "
+        f"mend: {RECORD}"
     )
     return run_of(first(GROWN, 1)), text
 
@@ -105,7 +106,7 @@ def waiting(world: World) -> tuple[Run, str]:
 def opened(world: World) -> tuple[Run, str]:
     """One trial tells too little."""
     text = (
-        "inconclusive evidence-open: support: after 1 trial the evidence on fanout is open; "
+        "inconclusive evidence-open: support: after 1 trial the evidence on fanout of a typical task is open; "
         f"mend: run 1 more trial: {RECORD}"
     )
     return run_of(first(UNCHANGED, 1)), text
@@ -152,7 +153,10 @@ def heavy_newcomer(world: World) -> tuple[Run, str]:
 
 def not_ruled_out(world: World) -> tuple[Run, str]:
     """All trials are spent, and the best guess is within the limit."""
-    text = "notice growth-not-ruled-out: support: ~ fanout: best guess +6.4 %; growth above 12 % ruled out (95 %)"
+    text = (
+        "notice growth-not-ruled-out: support: ~ fanout of a typical task: best guess +6.4 %; growth above 12 % ruled "
+        "out (95 %)"
+    )
     return run_of(UNCHANGED), text
 
 
@@ -160,9 +164,9 @@ def in_doubt(world: World) -> tuple[Run, str]:
     """All trials are spent, and the best guess is above the limit."""
     run = calls(20, 5, seed=46, times=lambda place: 1.1)
     text = (
-        "inconclusive growth-not-shown: support: fanout may have grown: best guess +11 % (+3.3 % to +18 %), above the "
-        "10 % that the limit allows, and 5 trials of 20 tasks cannot tell; mend: bring it back, add tasks, or have it "
-        f"approved: {ACCEPT}"
+        "inconclusive growth-not-shown: support: fanout of a typical task may have grown: best guess +11 % (90 %: "
+        "+3.3 % to +18 %), above the 10 % that the limit allows, and 5 trials of 20 tasks cannot tell; mend: bring it "
+        f"back, add tasks, or have it approved: {ACCEPT}"
     )
     return run_of(run), text
 
@@ -170,9 +174,9 @@ def in_doubt(world: World) -> tuple[Run, str]:
 def in_doubt_and_warned(world: World) -> tuple[Run, str]:
     """The same where budget.toml says that what cannot be told is a notice."""
     text = (
-        "notice growth-not-shown: loud: fanout may have grown: best guess +17 % (+1.8 % to +34 %), above the 10 % that "
-        "the limit allows, and 5 trials of 20 tasks cannot tell; mend: bring it back, add tasks, or have it approved: "
-        f"{ACCEPT}"
+        "notice growth-not-shown: loud: fanout of a typical task may have grown: best guess +17 % (90 %: +1.8 % to "
+        "+34 %), above the 10 % that the limit allows, and 5 trials of 20 tasks cannot tell; mend: bring it back, add "
+        f"tasks, or have it approved: {ACCEPT}"
     )
     return run_of(calls(20, 5, seed=40, noise=0.9), "loud"), text
 
@@ -258,7 +262,7 @@ def test_a_report_of_a_new_draw_fits_its_schema_and_every_form(project: World, t
     assert entry["metrics"][0]["evidence"] == "open"
     # the 17th of 20 tasks is the lower end of a p95, and no upper one can be had
     assert entry["metrics"][0]["interval"] == [sorted(row[0] for row in UNCHANGED.values())[16], None]
-    assert "ruled out (95 %)" in page
+    assert "ruled out (95 %)" in " ".join(page.split())
     assert "  ~" in page
     assert "no regression" not in page + markdown.render(run, verdict)
     assert result.verdict == "inconclusive"

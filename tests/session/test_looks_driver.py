@@ -145,7 +145,7 @@ def test_progress_counts_what_was_asked_for() -> None:
     progress.asked([Trial("support", "a", 1), Trial("support", "b", 1)])
     for task in ("a", "b"):
         progress.add(TaskRun("support", task, 1, "ok", True, {"input_tokens": 1, "output_tokens": 1}))
-    assert progress.line() == "fanout: 2 of 2 tasks done (2 of 2 trials), 0 live calls, 0 tokens, $0.00"
+    assert progress.line() == "fanout: 2 of 2 tasks done (2 of 2 trials), 0 live calls, 0 tokens"
 
     progress.asked([Trial("support", "a", 2)])
     assert progress.line().startswith("fanout: 1 of 2 tasks done (2 of 3 trials), ")

@@ -32,7 +32,7 @@ class Progress:
         self._begun_at = self._told_at = clock()
         self._told_tenth = 0
         self._done = self._calls = self._tokens = self._unknown = 0
-        self._usd: float | None = 0.0
+        self._usd = price(prices, 0, 0, 0)  # None without prices
 
     def asked(self, trials: Sequence[Trial]) -> None:
         """So many trials more will run."""
