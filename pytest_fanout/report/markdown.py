@@ -96,11 +96,11 @@ def _ways_out(run: Run, verdict: Verdict) -> list[str]:
         back = "**Either** bring it back under its limit"
         return [
             f"{back}, **or** accept the growth: {code(steps[0])}, commit `baselines/`, and have it reviewed.",
-            *(f"Or: {code(step)}" for step in steps[1:]),
+            *(f"Or: {code(step)}" for step in steps[1:] if summary.joined_by(step) == "or"),
         ]
     if verdict.outcome == "waived":
         return [f"A waiver is in force and runs out. Before it does: {code(steps[0])}"]
-    return [f"Next: {code(steps[0])}", *(f"Or: {code(step)}" for step in steps[1:])]
+    return [f"Next: {code(steps[0])}", *(f"{summary.joined_by(step).title()}: {code(step)}" for step in steps[1:])]
 
 
 # --- details ---------------------------------------------------------------------------------------------------------

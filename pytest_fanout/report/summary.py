@@ -397,6 +397,11 @@ def _capacity_of_all(agents: Sequence[str], by_agent: dict[str, Projection]) -> 
 # --- what to do ----------------------------------------------------------------------------------------------------
 
 
+def joined_by(step: str) -> str:
+    """How a step stands to the first one: ``then`` what follows it, ``or`` what may take its place."""
+    return "then" if step.endswith(", once accepted") else "or"
+
+
 def next_steps(run: Run, verdict: Verdict) -> tuple[str, ...]:
     """The gate's own advice, or what usually helps with this verdict; never empty."""
     if verdict.next:

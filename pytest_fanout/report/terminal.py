@@ -237,7 +237,8 @@ def _session(page: _Page, run: Run, verdict: Verdict) -> None:
 
 def _next(page: _Page, run: Run, verdict: Verdict) -> None:
     first, *others = summary.next_steps(run, verdict)
-    page.all_labelled("or", others)
+    for word in ("or", "then"):
+        page.all_labelled(word, (step for step in others if summary.joined_by(step) == word))
     page.blank()
     start = f"{'next':<{LABEL}}"
     if not first.startswith(("pytest ", "fanout-", "git ")):

@@ -389,3 +389,18 @@ def test_the_number_of_a_partial_run_is_of_all_classes() -> None:
 
     assert headline(one, judged).startswith("within budget (pass, partial 1/8): ")
     assert headline(alone, new).startswith("within budget (pass, partial): ")
+
+
+def test_what_follows_the_first_step_is_told_from_what_may_take_its_place() -> None:
+    """A commit of what was accepted is no alternative to accepting it."""
+    steps = ("fanout-baseline accept", "pytest --fanout-budget", "git add baselines && git commit, once accepted")
+    verdict = Verdict("regressed", (), (), BASE, HEAD, next=steps)
+
+    page = terminal.render(run(), verdict).splitlines()
+
+    assert page[-4:] == [
+        "or        pytest --fanout-budget",
+        "then      git add baselines && git commit, once accepted",
+        "",
+        "next      fanout-baseline accept",
+    ]
