@@ -201,6 +201,9 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
         if count
     ]  # fmt: skip
     texts.append("counted " + ", ".join(counted) + (f"; {', '.join(beside)}" if beside else ""))
+    if run.control:
+        calls = sum(trial.samples.get("fanout") or 0 for trial in run.control)
+        texts.append(f"control arm: {plural(calls, 'more model call')} in {plural(len(run.control), 'trial')}")
     return texts
 
 

@@ -12,6 +12,7 @@ from report_cases import BASE, CALM, HEAD, cases, golden, load, metric, projecti
 
 from pytest_fanout.records import (
     CallSite,
+    ControlTrial,
     Problem,
     SessionFacts,
     SiteDelta,
@@ -404,3 +405,12 @@ def test_what_follows_the_first_step_is_told_from_what_may_take_its_place() -> N
         "",
         "next      fanout-baseline accept",
     ]
+
+
+def test_the_calls_of_the_control_arm_are_told_beside_the_runs_own() -> None:
+    """They cost as much as any other; the totals are the head's alone."""
+    arm = tuple(ControlTrial("support", "refund", n, "ok", True, {"fanout": 7}) for n in (1, 2))
+
+    page = terminal.render(replace(run(), control=arm), Verdict("pass", (), (), BASE, HEAD))
+
+    assert "control arm: 14 more model calls in 2 trials" in page
