@@ -121,7 +121,7 @@ class Flow:
             self._say(line)
         beside = session.config.getoption("fanout_control")
         if lines and beside:
-            self._say(f"fanout: the control arm comes on top: the base commit's agent on up to {beside} tasks of a class")
+            self._say(f"fanout: the control arm comes on top: the base agent on up to {beside} tasks of a class")
 
     def _last_draw(self, agent: str, trials: Sequence[Trial]) -> LastDraw | None:
         session = self._session
