@@ -52,7 +52,8 @@ class Grounds:
     budget: Budget
     new_approvals: tuple[Approval, ...]
     spent_approvals: tuple[Approval, ...]
-    gone_approvals: tuple[Approval, ...]  # the base holds them and HEAD does not
+    past_approvals: tuple[Approval, ...]  # all that the base holds, as it holds them
+    gone_approvals: tuple[Approval, ...]  # those of them that HEAD does not hold as they were
     today: date
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
@@ -212,9 +213,10 @@ def _of_history(
     if head is None:
         return []
     rules, gone = grounds.budget.judge_for(agent), grounds.gone_approvals
-    history = (*grounds.spent_approvals, *gone)
     return [
-        *of_drift(history, grounds.new_approvals, agent, head, limits, rules, grounds.today, moved=moved),
+        *of_drift(
+            grounds.past_approvals, grounds.new_approvals, agent, head, limits, rules, grounds.today, moved=moved
+        ),
         *of_taken_away(gone, head, rules, grounds.today),
     ]
 
