@@ -406,8 +406,9 @@ class FanoutSession:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
         data = getattr(node, "workeroutput", {}).get("fanout")
-        if data is not None:
-            self.workers.remove(str(node.gateway.id))
+        name = str(node.gateway.id)
+        if data is not None and name in self.workers:  # of one that was interrupted xdist tells twice
+            self.workers.remove(name)
             self.told.add(pickle.loads(bytes.fromhex(data)))
 
     @pytest.hookimpl(tryfirst=True)

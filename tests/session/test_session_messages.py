@@ -151,6 +151,18 @@ def test_a_worker_is_awaited_until_its_last_word() -> None:
     assert (session.told.late, session.told.deselected) == (2, 1)
 
 
+def test_a_worker_that_is_interrupted_has_one_last_word() -> None:
+    """xdist tells twice that it went down: what it told is added once, and the controller goes on to its report."""
+    session = session_of()
+    node = node_of("gw0", workeroutput={"fanout": pickle.dumps(Told(unattributed=1).portable()).hex()})
+    session.pytest_configure_node(node)
+    session.pytest_testnodedown(node, None)
+    session.pytest_testnodedown(node, "keyboard-interrupt")
+
+    assert session.workers == []
+    assert session.told.unattributed == 1
+
+
 def test_worker_lost(accepted: Project) -> None:
     """A11: a worker that dies after all its numbers were told still makes the run incomplete, and says why."""
     accepted.write(
