@@ -426,7 +426,7 @@ class FanoutSession:
             self.meter = None
         if self.looks is not None:
             self.told.problems.extend(self.looks.end())
-        elif self.mode == "record" and self.trials is not None:
+        elif self.mode in ("record", "rerecord") and self.trials is not None:
             left = beyond(self.store, self.told.task_runs, self.trials)
             self.told.task_runs, problems = end_draws(self.store, self.told.task_runs, left)
             self.told.problems.extend(problems)

@@ -86,6 +86,20 @@ def test_nothing_ran(tmp_path: Path) -> None:
     assert run_of(Told(), tmp_path).problems == (NOTHING_RAN,)
 
 
+@pytest.mark.parametrize(
+    ("mode", "slugs"), [("replay", ["trials-left-out"]), ("record", ["trials-left-out"]), ("live", [])]
+)
+def test_recorded_trials_that_did_not_run_make_a_run_incomplete(tmp_path: Path, mode: str, slugs: list[str]) -> None:
+    """A recording of trial 2 lies there, and trial 1 alone ran; in live mode recordings are of no account."""
+    finish = finish_of(measured_as("a"), tmp_path)
+    path = finish.store.path("support", "a", 2)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    run, _ = replace(finish, mode=mode).judge()
+
+    assert [problem.slug for problem in run.problems] == slugs
+
+
 def test_collection_failed(tmp_path: Path) -> None:
     """After a failed collection what ran is not all there is."""
     told = measured_as("a")
