@@ -78,20 +78,28 @@ def compare(
         )
     rules = JudgeRules(trials=trials, alpha=_exactly(alpha))
     draw = Draw(before, after, tuple(limits), rules)
-    if mode == "replay":
-        return judge_replayed(draw)
-    silent = _silent(before, after)
-    found = judge_draws({"": draw})[""]
-    if silent:
+    found = judge_replayed(draw) if mode == "replay" else judge_draws({"": draw})[""]
+    against = []
+    short = [task for task in shared if len(after.statuses[task]) < len(before.statuses[task])]
+    if short and mode == "replay":
+        text = (
+            f"a replay of fewer trials than the anchor has of {', '.join(short[:5])}: "
+            "what is left out may be what grew; mend: run all that are recorded"
+        )
+        against.append(Reason("coverage-short", text, "invalid"))
+    if silent := _silent(before, after):
         text = (
             f"no model call was counted in a trial of {', '.join(silent[:5])}, whose anchor has some: "
             "that is no fanout of 0; mend: find out why, and run again"
         )
-        return replace(found, verdict="invalid", reasons=(Reason("no-calls", text, "invalid"), *found.reasons))
-    return found
+        against.append(Reason("no-calls", text, "invalid"))
+    return replace(found, verdict="invalid", reasons=(*against, *found.reasons)) if against else found
 
 
 def _table(samples: SamplesByTask, where: str) -> TrialTable:
+    rows = samples.items() if isinstance(samples, Mapping) else [(None, None)]
+    if not all(isinstance(task, str) and isinstance(row, Mapping) for task, row in rows):
+        raise _bad(where, "is not of the form {task: {metric: [numbers]}}", "give the samples by task and metric")
     if not samples:
         raise _bad(where, "holds no task", "give at least one task with its samples")
     out: dict[str, dict[str, Values]] = {}
