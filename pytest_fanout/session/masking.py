@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
+import warnings
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
@@ -30,6 +32,16 @@ class MaskedReports:
         report = yield
         mask_report(report, self._masker)
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        """The summary shows a warning's text and the line of source that gave it."""
+        text = str(warning_message.message)
+        if (shown := self._masker.text(text)) != text:
+            warning_message.message = UserWarning(shown)  # its category stays what it is
+        line = warning_message.line or linecache.getline(warning_message.filename, warning_message.lineno)
+        if (shown := self._masker.text(line)) != line:
+            warning_message.line = shown
 
 
 def shown_trial(task_run: TaskRun, masker: Masker) -> TaskRun:

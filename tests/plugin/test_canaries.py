@@ -27,6 +27,7 @@ import base64
 import json
 import os
 import sys
+import warnings
 import httpx
 import pytest_fanout
 
@@ -76,6 +77,7 @@ def answer(task):
         ask(client, "hello")
         print("about to fail", C["printed"])
         print("about to fail", C["printed"], file=sys.stderr)
+        warnings.warn("about to fail " + C["printed"])
         raise RuntimeError("x" * 270 + C["raised"])
 """  # the last error is cut off in the middle of its secret
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from pytest_fanout.session import api
 from pytest_fanout.session.failures import first_error
 from pytest_fanout.session.finish import Finish, Told
 from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed, read_out
+from pytest_fanout.session.masking import MaskedReports
 from pytest_fanout.session.proof import Proof
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import TrialRunner
@@ -131,6 +133,20 @@ def test_tasks_lost(tmp_path: Path, lost: int, shown: str) -> None:
     assert run_of(told, tmp_path).problems == (
         Problem("tasks-lost", f"{shown}; mend: find out what ended them, and run again", "incomplete"),
     )
+
+
+def test_a_warning_is_shown_without_the_secret_that_it_holds() -> None:
+    """Its text, and the line of source that pytest shows below it; its category and its place stay what they are."""
+    key = "sk-proj-" + "Ab1" * 10
+    found = warnings.WarningMessage(FutureWarning(f"no {key}"), FutureWarning, "shop.py", 3, line=f"warn('{key}')")
+    plain = warnings.WarningMessage(UserWarning("no key"), UserWarning, "shop.py", 4)
+    for warning in (found, plain):
+        MaskedReports(Masker({})).pytest_warning_recorded(warning)
+
+    assert warnings.formatwarning(str(found.message), found.category, found.filename, found.lineno, found.line) == (
+        "shop.py:3: FutureWarning: no [masked]\n  warn('[masked]')\n"
+    )
+    assert (str(plain.message), plain.line) == ("no key", None)
 
 
 # --- workers -----------------------------------------------------------------------------------------------------
