@@ -12,7 +12,7 @@ from pytest_fanout.judge.comparison import TrialTable, Values
 from pytest_fanout.judge.draw import Draw
 from pytest_fanout.judge.evidence import judge_draws
 from pytest_fanout.judge.replayed import judge_replayed
-from pytest_fanout.records import Comparison, JudgeRules, Limit, Reason
+from pytest_fanout.records import Comparison, JudgeRules, Limit, Needs, Reason
 
 #: task -> metric -> one whole number a trial, all metrics of a task in the same order of trials.
 SamplesByTask = Mapping[str, Mapping[str, Sequence[int]]]
@@ -41,7 +41,7 @@ def compare(
         mode: ``live``: a new draw, judged by evidence; ``replay``: the same draw, whose numbers have no noise.
         tolerance: growth that is allowed, as a part of 1; used where ``limits`` is None.
         alpha: chance that an unchanged agent is called ``regressed`` by evidence, one-sided.
-        limits: as in budget.toml; None: the p95 of every metric given, at ``tolerance``.
+        limits: as in budget.toml, ``max`` and ``evidence=False`` by raw numbers in either mode; None: the p95 of every metric given, at ``tolerance``.
         trials: the most new trials of a task, spread over at most five looks.
 
     Returns:
@@ -78,7 +78,7 @@ def compare(
         )
     rules = JudgeRules(trials=trials, alpha=_exactly(alpha))
     draw = Draw(before, after, tuple(limits), rules)
-    found = judge_replayed(draw) if mode == "replay" else judge_draws({"": draw})[""]
+    found = judge_replayed(draw) if mode == "replay" else _with_raw(judge_draws({"": draw})[""], draw)
     against = []
     short = [task for task in shared if len(after.statuses[task]) < len(before.statuses[task])]
     if short and mode == "replay":
@@ -94,6 +94,18 @@ def compare(
         )
         against.append(Reason("no-calls", text, "invalid"))
     return replace(found, verdict="invalid", reasons=(*against, *found.reasons)) if against else found
+
+
+def _with_raw(found: Comparison, draw: Draw) -> Comparison:
+    """The evidence, and what no evidence decides: maxima, and limits with ``evidence = "off"``, on raw numbers."""
+    limits = (replace(limit, increase=None) if limit.evidence else limit for limit in draw.limits)
+    bounded = tuple(limit for limit in limits if limit.max is not None or limit.increase is not None)
+    raw = judge_replayed(replace(draw, limits=bounded))
+    over = tuple(reason for reason in raw.reasons if reason.verdict == "regressed")
+    found = replace(found, metrics=(*found.metrics, *raw.metrics), reasons=(*over, *found.reasons))
+    if over and found.verdict != "invalid":
+        found = replace(found, verdict="regressed", needs=Needs())
+    return found
 
 
 def _table(samples: SamplesByTask, where: str) -> TrialTable:

@@ -124,6 +124,28 @@ def test_a_replay_without_a_call_or_of_fewer_trials_is_no_pass() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (Limit("fanout", "max", max=20), "fanout.max 24 -> 48 (limit 20)"),
+        (Limit("fanout", "p95", Fraction(10), 1, max=30), "fanout.p95 23 -> 46 (limit 30)"),
+        (Limit("fanout", "p95", Fraction(1, 10), 1, evidence=False), "fanout.p95 23 -> 46 (limit 25)"),
+    ],
+    ids=["max alone", "max beside growth", "evidence off"],
+)
+def test_maxima_and_limits_without_evidence_are_judged_on_raw_numbers(limit: Limit, said: str) -> None:
+    """Twice the calls on a new draw, and no test that asks for growth: the bare number decides, without more trials."""
+    base = {f"t{place:02d}": {"fanout": [5 + place]} for place in range(20)}
+    run = {task: {"fanout": [2 * value for value in row["fanout"]]} for task, row in base.items()}
+
+    comparison = compare(base, run, limits=(limit,))
+
+    assert (comparison.verdict, bool(comparison.needs)) == ("regressed", False)
+    assert (comparison.reasons[0].slug, comparison.reasons[0].text) == ("over-limit", said)
+    assert comparison.metrics[-1].verdict == "regressed"
+    assert compare(base, base, limits=(limit,)).verdict == ("regressed" if "limit 20" in said else "pass")
+
+
 def test_different_numbers_of_trials_are_judged_as_they_are() -> None:
     """Tasks of three to five trials in the anchor, and of one or two in the run: the whole first trial is looked at."""
     base = {
