@@ -41,7 +41,8 @@ def compare(
         mode: ``live``: a new draw, judged by evidence; ``replay``: the same draw, whose numbers have no noise.
         tolerance: growth that is allowed, as a part of 1; used where ``limits`` is None.
         alpha: chance that an unchanged agent is called ``regressed`` by evidence, one-sided.
-        limits: as in budget.toml, ``max`` and ``evidence=False`` by raw numbers in either mode; None: the p95 of every metric given, at ``tolerance``.
+        limits: as in budget.toml; None: the p95 of every metric given, at ``tolerance``. ``max`` and
+            ``evidence=False`` are judged on raw numbers in either mode.
         trials: the most new trials of a task, spread over at most five looks.
 
     Returns:
