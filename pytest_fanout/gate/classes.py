@@ -52,7 +52,8 @@ class Grounds:
     budget: Budget
     new_approvals: tuple[Approval, ...]
     spent_approvals: tuple[Approval, ...]
-    gone_approvals: tuple[Approval, ...]  # the base holds them and HEAD does not
+    past_approvals: tuple[Approval, ...]  # all that the base holds, as it holds them
+    gone_approvals: tuple[Approval, ...]  # those of them that HEAD does not hold as they were
     today: date
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
@@ -79,11 +80,13 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     anchor = nearest_anchor(base, head, measured)
     # an approval holds the run to its ceilings, by raw numbers
     comparison = grounds.evidence.get(agent) if covering is None and measured.draw in ("new", "mixed") else None
+    is_valid = not any(problem.verdict == "invalid" for problem in problems)
     if comparison is not None and anchor is not None:
         metrics = with_evidence(metrics, comparison, limits, measured.table)
-        if not any(problem.verdict == "invalid" for problem in problems):
+        if is_valid:
             problems += of_evidence(agent, comparison, grounds.budget.judge_for(agent))
-            problems += new_tasks_over(agent, anchor, measured, limits)
+    if anchor is not None and covering is None and is_valid:
+        problems += new_tasks_over(agent, anchor, measured, limits)
     problems += _of_metrics(agent, metrics, limits, anchor, measured, covering)
     if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
         early = find_permit(
@@ -212,9 +215,10 @@ def _of_history(
     if head is None:
         return []
     rules, gone = grounds.budget.judge_for(agent), grounds.gone_approvals
-    history = (*grounds.spent_approvals, *gone)
     return [
-        *of_drift(history, grounds.new_approvals, agent, head, limits, rules, grounds.today, moved=moved),
+        *of_drift(
+            grounds.past_approvals, grounds.new_approvals, agent, head, limits, rules, grounds.today, moved=moved
+        ),
         *of_taken_away(gone, head, rules, grounds.today),
     ]
 

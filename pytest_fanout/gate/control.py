@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_fanout.judge import TrialTable
-from pytest_fanout.judge.causes import causes
+from pytest_fanout.judge.causes import causes, is_large
 from pytest_fanout.judge.comparison import table_of_control
 from pytest_fanout.judge.reasons import percent
 from pytest_fanout.records import Cause, JudgeRules, Limit, MetricEvidence, Problem, Run
@@ -33,11 +33,18 @@ def of_causes(agent: str, found: Sequence[Cause]) -> Iterator[Problem]:
         trials = f"{cause.trials} trial{'' if cause.trials == 1 else 's'}"
         yield Problem(
             "cause",
-            f"{agent}: {_WORDS[cause.label].format(cause.metric)}: the base commit's agent of today beside the anchor "
+            f"{agent}: {_words(cause).format(cause.metric)}: the base commit's agent of today beside the anchor "
             f"{_part(cause.environment)}, this one beside it {_part(cause.code)} (control arm: {count}, {trials})",
             "notice",
             agent,
         )
+
+
+def _words(cause: Cause) -> str:
+    """Of what did not move there is no cause to be told."""
+    if cause.label == "unknown" and not is_large(cause.environment) and not is_large(cause.code):
+        return "~ neither the code nor the environment is seen to have moved {}"
+    return _WORDS[cause.label]
 
 
 def _part(part: MetricEvidence) -> str:

@@ -3,7 +3,7 @@ is enough."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -35,8 +35,8 @@ def growth_of(
     approvals: Sequence[Approval], agent: str, anchor: Baseline, limits: Sequence[Limit], days: int, today: date
 ) -> tuple[Growth, ...]:
     """How far each gated metric has moved since the first anchor and within the last ``days`` days."""
-    first: dict[str, int] = {}
-    before: dict[str, int] = {}
+    first: dict[str, tuple[date, int]] = {}
+    before: dict[str, tuple[date, int]] = {}
     for approval, day in _of_class(approvals, agent):
         in_window = (today - day).days <= days
         for change in approval.changes:
@@ -44,11 +44,22 @@ def growth_of(
                 continue
             start = change.old if change.old is not None else change.new  # a first anchor departs from itself
             if isinstance(start, int):
-                first.setdefault(change.name, start)
+                _earliest(first, change.name, day, start)
                 if in_window:
-                    before.setdefault(change.name, start)
+                    _earliest(before, change.name, day, start)
     values = target_of(anchor, limits).values
-    return tuple(Growth(name, now, first.get(name), before.get(name)) for name, now in values.items())
+    return tuple(Growth(name, now, _start(first, name), _start(before, name)) for name, now in values.items())
+
+
+def _earliest(starts: dict[str, tuple[date, int]], name: str, day: date, start: int) -> None:
+    """Keep the start of the earliest day; of several on one day the lowest, for file names do not tell their order."""
+    kept = starts.setdefault(name, (day, start))
+    if kept[0] == day and start < kept[1]:
+        starts[name] = (day, start)
+
+
+def _start(starts: Mapping[str, tuple[date, int]], name: str) -> int | None:
+    return starts[name][1] if name in starts else None
 
 
 def _of_class(approvals: Sequence[Approval], agent: str) -> list[tuple[Approval, date]]:
@@ -82,7 +93,7 @@ def of_drift(
     """Growth beyond the drift budget, counted from the approvals that the base holds: one step alone is no drift.
 
     Args:
-        history: approvals of the base, so that taking a file away in HEAD takes no growth away.
+        history: approvals as the base holds them, so that no file that HEAD takes away or alters takes growth away.
         new: approvals of HEAD that the base does not hold.
         moved: HEAD's anchor is looser than the base's. Only then is growth that no approval speaks of ``unapproved``;
             what the base has already is told, for no later change could mend it.
@@ -124,19 +135,20 @@ def drift_words(growth: Growth, rules: JudgeRules) -> str:
 def of_taken_away(gone: Sequence[Approval], anchor: Baseline, rules: JudgeRules, today: date) -> list[Problem]:
     """Approvals of the class that the base holds and HEAD does not, while growth is still counted from them.
 
-    A change that is reverted takes its approval with it: the anchor is then the one that the approval departed from.
+    A change that is reverted takes its approval with it, and those since: the anchor is then the one that the approval
+    departed from.
     """
-    if any(approval.from_digest == anchor.digest for approval in gone):
-        return []
     agent = anchor.agent
+    reverted = [day for approval, day in _of_class(gone, agent) if approval.from_digest == anchor.digest]
+    since = min(reverted, default=date.max)
     return [
         Problem(
             "approval-removed",
-            f"{agent}: {approval.path} is gone, and growth over {rules.drift_days} days is counted from it; "
+            f"{agent}: {approval.path} is gone or altered, and growth over {rules.drift_days} days is counted from it; "
             f"mend: git checkout <base> -- {approval.path}",
             "unapproved",
             agent,
         )
         for approval, day in _of_class(gone, agent)
-        if (today - day).days <= rules.drift_days
+        if (today - day).days <= rules.drift_days and day < since
     ]

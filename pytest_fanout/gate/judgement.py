@@ -25,6 +25,7 @@ from pytest_fanout.records import (
     Run,
     Verdict,
 )
+from pytest_fanout.store.approvals import write_approval
 from pytest_fanout.store.baselines import parse_baseline
 from pytest_fanout.store.budget import parse_budget
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
@@ -70,9 +71,10 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
         return _anchors_between(repo, base_rev, str(head.rev), settings, agent)
 
     evidence = judge_draws(draws_of({**head_tree.anchors, **base_tree.anchors}, run.tasks, budget))
-    kept = {approval.nonce for approval in head_tree.approvals}
-    gone = tuple(approval for approval in base_tree.approvals if approval.nonce not in kept)
-    grounds = Grounds(run, budget, new, spent, gone, today, now, between, evidence)
+    past = base_tree.approvals
+    kept = {write_approval(approval) for approval in head_tree.approvals}  # all that it says, under whatever name
+    gone = tuple(approval for approval in past if write_approval(approval) not in kept)
+    grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, evidence)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})

@@ -51,9 +51,12 @@ def causes(
 _LABELS = {(True, True): "both", (True, False): "environment", (False, True): "code", (False, False): "unknown"}
 
 
-def _is_behind(part: MetricEvidence, level: float) -> bool:
+def is_large(part: MetricEvidence) -> bool:
+    """Whether a part is at least half of what the limit allows, on the scale of logarithms."""
     if part.effect is None or part.effect <= 1 or part.threshold is None:
         return False
-    if math.log(part.effect) < math.log(part.threshold) / 2:
-        return False
-    return part.p is None or part.p <= level  # without a p value it is exact
+    return math.log(part.effect) >= math.log(part.threshold) / 2
+
+
+def _is_behind(part: MetricEvidence, level: float) -> bool:
+    return is_large(part) and (part.p is None or part.p <= level)  # without a p value it is exact

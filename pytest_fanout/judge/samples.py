@@ -12,7 +12,7 @@ from pytest_fanout.judge.comparison import TrialTable, Values
 from pytest_fanout.judge.draw import Draw
 from pytest_fanout.judge.evidence import judge_draws
 from pytest_fanout.judge.replayed import judge_replayed
-from pytest_fanout.records import Comparison, JudgeRules, Limit, Reason
+from pytest_fanout.records import Comparison, JudgeRules, Limit, Needs, Reason
 
 #: task -> metric -> one whole number a trial, all metrics of a task in the same order of trials.
 SamplesByTask = Mapping[str, Mapping[str, Sequence[int]]]
@@ -41,7 +41,8 @@ def compare(
         mode: ``live``: a new draw, judged by evidence; ``replay``: the same draw, whose numbers have no noise.
         tolerance: growth that is allowed, as a part of 1; used where ``limits`` is None.
         alpha: chance that an unchanged agent is called ``regressed`` by evidence, one-sided.
-        limits: as in budget.toml; None: the p95 of every metric given, at ``tolerance``.
+        limits: as in budget.toml; None: the p95 of every metric given, at ``tolerance``. ``max`` and
+            ``evidence=False`` are judged on raw numbers in either mode.
         trials: the most new trials of a task, spread over at most five looks.
 
     Returns:
@@ -78,20 +79,40 @@ def compare(
         )
     rules = JudgeRules(trials=trials, alpha=_exactly(alpha))
     draw = Draw(before, after, tuple(limits), rules)
-    if mode == "replay":
-        return judge_replayed(draw)
-    silent = _silent(before, after)
-    found = judge_draws({"": draw})[""]
-    if silent:
+    found = judge_replayed(draw) if mode == "replay" else _with_raw(judge_draws({"": draw})[""], draw)
+    against = []
+    short = [task for task in shared if len(after.statuses[task]) < len(before.statuses[task])]
+    if short and mode == "replay":
+        text = (
+            f"a replay of fewer trials than the anchor has of {', '.join(short[:5])}: "
+            "what is left out may be what grew; mend: run all that are recorded"
+        )
+        against.append(Reason("coverage-short", text, "invalid"))
+    if silent := _silent(before, after):
         text = (
             f"no model call was counted in a trial of {', '.join(silent[:5])}, whose anchor has some: "
             "that is no fanout of 0; mend: find out why, and run again"
         )
-        return replace(found, verdict="invalid", reasons=(Reason("no-calls", text, "invalid"), *found.reasons))
+        against.append(Reason("no-calls", text, "invalid"))
+    return replace(found, verdict="invalid", reasons=(*against, *found.reasons)) if against else found
+
+
+def _with_raw(found: Comparison, draw: Draw) -> Comparison:
+    """The evidence, and what no evidence decides: maxima, and limits with ``evidence = "off"``, on raw numbers."""
+    limits = (replace(limit, increase=None) if limit.evidence else limit for limit in draw.limits)
+    bounded = tuple(limit for limit in limits if limit.max is not None or limit.increase is not None)
+    raw = judge_replayed(replace(draw, limits=bounded))
+    over = tuple(reason for reason in raw.reasons if reason.verdict == "regressed")
+    found = replace(found, metrics=(*found.metrics, *raw.metrics), reasons=(*over, *found.reasons))
+    if over and found.verdict != "invalid":
+        found = replace(found, verdict="regressed", needs=Needs())
     return found
 
 
 def _table(samples: SamplesByTask, where: str) -> TrialTable:
+    rows = samples.items() if isinstance(samples, Mapping) else [(None, None)]
+    if not all(isinstance(task, str) and isinstance(row, Mapping) for task, row in rows):
+        raise _bad(where, "is not of the form {task: {metric: [numbers]}}", "give the samples by task and metric")
     if not samples:
         raise _bad(where, "holds no task", "give at least one task with its samples")
     out: dict[str, dict[str, Values]] = {}

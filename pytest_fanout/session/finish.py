@@ -30,6 +30,7 @@ from pytest_fanout.records import (
     Totals,
     Verdict,
 )
+from pytest_fanout.session.looks.ending import left_out
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.masking import Masker
 from pytest_fanout.store.recordings import RecordingStore
@@ -215,8 +216,11 @@ class Finish:
                     "incomplete",
                 )
             )
-        if not told.task_runs and not any(problem.verdict == "incomplete" for problem in problems):
-            problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
+        if not any(problem.verdict == "incomplete" for problem in problems):
+            if not told.task_runs:
+                problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
+            elif self.mode != "live" and not told.stopped:
+                problems += left_out(self.store, told.task_runs)
         selection = told.deselected > 0 or self.narrowed or told.node_ids_given
         partial = bool(
             selection

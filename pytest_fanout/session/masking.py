@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
+import logging
+import warnings
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +22,15 @@ class MaskedReports:
     def __init__(self, masker: Masker) -> None:
         self._masker = masker
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """What is logged is written at once, with ``log_cli`` to the terminal and with ``--log-file`` to a file."""
+        plugin = session.config.pluginmanager.get_plugin("logging-plugin")
+        for name in ("log_cli_handler", "log_file_handler"):
+            handler: logging.Handler | None = getattr(plugin, name, None)
+            if handler is not None and handler.formatter is not None:
+                handler.setFormatter(_MaskedLines(handler.formatter, self._masker))
+
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
@@ -30,6 +42,25 @@ class MaskedReports:
         report = yield
         mask_report(report, self._masker)
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        """The summary shows a warning's text and the line of source that gave it."""
+        text = str(warning_message.message)
+        if (shown := self._masker.text(text)) != text:
+            warning_message.message = UserWarning(shown)  # its category stays what it is
+        line = warning_message.line or linecache.getline(warning_message.filename, warning_message.lineno)
+        if (shown := self._masker.text(line)) != line:
+            warning_message.line = shown
+
+
+class _MaskedLines(logging.Formatter):
+    def __init__(self, inner: logging.Formatter, masker: Masker) -> None:
+        super().__init__()
+        self._inner, self._masker = inner, masker
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._masker.text(self._inner.format(record))
 
 
 def shown_trial(task_run: TaskRun, masker: Masker) -> TaskRun:

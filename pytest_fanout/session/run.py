@@ -406,8 +406,9 @@ class FanoutSession:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: Any) -> None:
         data = getattr(node, "workeroutput", {}).get("fanout")
-        if data is not None:
-            self.workers.remove(str(node.gateway.id))
+        name = str(node.gateway.id)
+        if data is not None and name in self.workers:  # of one that was interrupted xdist tells twice
+            self.workers.remove(name)
             self.told.add(pickle.loads(bytes.fromhex(data)))
 
     @pytest.hookimpl(tryfirst=True)
@@ -425,7 +426,7 @@ class FanoutSession:
             self.meter = None
         if self.looks is not None:
             self.told.problems.extend(self.looks.end())
-        elif self.mode == "record" and self.trials is not None:
+        elif self.mode in ("record", "rerecord") and self.trials is not None:
             left = beyond(self.store, self.told.task_runs, self.trials)
             self.told.task_runs, problems = end_draws(self.store, self.told.task_runs, left)
             self.told.problems.extend(problems)

@@ -73,6 +73,12 @@ _SHAPES: Final = (
     _key("an xAI key (xai-…)", "xai-", "[A-Za-z0-9]{40,}"),
     _key("a Perplexity key (pplx-…)", "pplx-", "[A-Za-z0-9]{40,}"),
     _key("an NVIDIA key (nvapi-…)", "nvapi-", "[A-Za-z0-9_-]{40,}"),
+    _key("a Tavily key (tvly-…)", "tvly-", "(?:dev-|prod-)?[A-Za-z0-9]{20,}"),
+    _key("a LangSmith key (lsv2_…)", "lsv2_pt_ lsv2_sk_", "[A-Za-z0-9_]{32,}"),
+    _key("a Replicate token (r8_…)", "r8_", "[A-Za-z0-9]{30,}"),
+    _key("a Pinecone key (pcsk_…)", "pcsk_", "[A-Za-z0-9_]{40,}"),
+    _key("a Together key (tgp_v1_…)", "tgp_v1_", "[A-Za-z0-9_-]{30,}"),
+    _key("a Cerebras key (csk-…)", "csk-", "[A-Za-z0-9]{30,}"),
     _key("a Stripe key (sk_live_…)", "sk_live_ sk_test_ rk_live_ rk_test_", "[A-Za-z0-9]{16,}"),
     _key("a JSON Web Token (eyJ…)", "eyJ", r"[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     _Shape(
@@ -97,7 +103,7 @@ _SHAPES: Final = (
             *("access_token", "client_secret", "secret_key", "secret_access_key", "password", "passwd"),
         ),
         re.compile(
-            r"""[A-Za-z_-]+\\?["']?\s{0,3}[:=]\s{0,3}\\?["']?"""
+            r"""[A-Za-z_-]{1,64}\\?["']?\s{0,3}[:=]\s{0,3}\\?["']?"""
             r"(?:[\w.-]{1,40}=[^\s;]{0,200};\s?){0,20}"  # cookies before the one that tells
             r"(?:(?i:token|basic|digest|apikey)\s{1,3}|[\w.-]{1,40}=(?=[^\s;]{16}))?" + _RANDOM
         ),
@@ -110,7 +116,7 @@ _SHAPES: Final = (
             *("api_key=", "api-key=", "apikey=", "access_token=", "auth_token=", "client_secret=", "password=", "sig="),
             *("x-amz-signature=", "x-goog-signature=", "x-amz-security-token="),
         ),
-        re.compile("[A-Za-z_-]+=" + _RANDOM),
+        re.compile("[A-Za-z_-]{1,64}=" + _RANDOM),
         any_case=True,
         not_after="",
         only_after="?&",
@@ -128,8 +134,8 @@ _SHAPES: Final = (
 #: The beginning of a key at which a text was cut off for a report.
 _CUT: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:sk-(?:ant|proj|svcacct|admin|or|lf)-|sk-|AKIA|ASIA|AIza|ya29\.|GOCSPX-|gh[oprsu]_|github_pat_"
-    r"|glpat-|xox[abeoprs]-|hf_|gsk_|xai-|pplx-|nvapi-|[rs]k_(?:live|test)_|eyJ)"
-    r"(?=[A-Za-z._-]*[0-9])[A-Za-z0-9._-]{4,}(?=(?:…|\.\.\.)?[\"']?(?:\s|\Z))"
+    r"|glpat-|xox[abeoprs]-|hf_|gsk_|xai-|pplx-|nvapi-|tvly-|lsv2_(?:pt|sk)_|r8_|pcsk_|tgp_v1_|csk-|[rs]k_(?:live|test)_|eyJ)"
+    r"(?=[A-Za-z._-]{0,200}[0-9])[A-Za-z0-9._-]{4,2000}+(?=(?:…|\.\.\.)?[\"']?(?:\s|\Z))"
 )
 
 _SECRET_NAME = re.compile(  # but no keyboards, tokenizers and authors

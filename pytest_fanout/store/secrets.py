@@ -65,7 +65,8 @@ _WORTH_READING = re.compile(r"auth|cookie|credential|key|pass|pwd|secret|token",
 _WORTH_READING_BYTES = re.compile(_WORTH_READING.pattern.encode(), re.IGNORECASE)
 _LINE = re.compile(rb"^(?:data:[ ]?)?([{\[][^\r\n]*[}\]])[ \t]*\r?$", re.MULTILINE)
 _FORM_FIELD = re.compile(
-    rb"(content-disposition:[ ]*form-data;[ ]*name=\"([^\"\r\n]+)\"\r?\n(?:[^\r\n]+\r?\n)*\r?\n)([^\r\n]+)(?=\r?\n--)",
+    rb"(content-disposition:[ ]*form-data;[ ]*name=\"([^\"\r\n]+)\"\r?\n"
+    rb"(?:[^\r\n]+\r?\n){0,20}\r?\n)([^\r\n]+)(?=\r?\n--)",
     re.IGNORECASE,
 )
 

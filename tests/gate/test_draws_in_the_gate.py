@@ -151,6 +151,16 @@ def heavy_newcomer(world: World) -> tuple[Run, str]:
     return run_of(calls(20, 1, seed=14, noise=0.1) | {"t999": [90]}, "quiet"), text
 
 
+def heavy_newcomer_beside_the_same_draw(world: World) -> tuple[Run, str]:
+    """So it is where all others run on the anchor's own recordings, which do not tell what a new task may cost."""
+    text = (
+        "regressed new-task-over: quiet: the new task t999 takes 90 fanout, above the 26 that fanout.p95 allows the "
+        'class; mend: make it cheaper, or accept it: fanout-baseline accept --agent quiet --reason "…"'
+    )
+    cheap = {f"t99{number}": [1] for number in range(9)}  # so that the p95 of all is where it was
+    return make_run(QUIET | cheap | {"t999": [90]}, "quiet", agents=("quiet",)), text
+
+
 def not_ruled_out(world: World) -> tuple[Run, str]:
     """All trials are spent, and the best guess is within the limit."""
     text = (
@@ -189,6 +199,7 @@ SCENES = [
     again,
     once,
     heavy_newcomer,
+    heavy_newcomer_beside_the_same_draw,
     not_ruled_out,
     in_doubt,
     in_doubt_and_warned,

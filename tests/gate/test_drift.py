@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gate_world import TODAY, TWENTY, World, git, make_run, started
@@ -15,6 +16,7 @@ from gate_world import TODAY, TWENTY, World, git, make_run, started
 from pytest_fanout.gate.acceptance import plan_accept
 from pytest_fanout.gate.plan import carry_out
 from pytest_fanout.records import Base, Change, Verdict
+from pytest_fanout.store.approvals import parse_approval
 
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
 CEILINGS = {"fanout.p95": 27, "tokens.p95": 3000}
@@ -152,7 +154,7 @@ def test_taking_an_approval_away_takes_no_growth_away(world: World) -> None:
 
     assert found.verdict == "unapproved"
     assert told(found)["approval-removed"] == (
-        f"support: baselines/approvals/{path.name} is gone, and growth over 90 days is counted from it; "
+        f"support: baselines/approvals/{path.name} is gone or altered, and growth over 90 days is counted from it; "
         f"mend: git checkout <base> -- baselines/approvals/{path.name}"
     )
     assert world.judge(make_run(), today=date(2027, 1, 1)).verdict == "pass"
@@ -166,6 +168,58 @@ def test_an_approval_that_is_taken_away_with_a_step_still_counts(world: World) -
     step(world)
 
     assert "drift-unapproved" in told(world.judge(make_run(GROWN)))
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {"requested_on": "2026-08-01"},
+        {"changes": (Change("metric", "fanout.p95", "all", 19, 19),)},
+        {"changes": (Change("metric", "fanout.p95", "all", 15, 19), Change("drift", "fanout.p95", "all", 15, 19))},
+    ],
+    ids=["another day", "another start", "a drift line"],
+)
+def test_an_approval_that_is_altered_hides_no_growth(world: World, altered: dict[str, Any]) -> None:
+    """Growth is counted from the file as the base holds it, and HEAD has to hold the same one."""
+    earlier(world, ("2026-10-01", 15, 19))
+    (path,) = (world.folder / "baselines/approvals").iterdir()
+    stood = parse_approval(path.read_bytes(), f"baselines/approvals/{path.name}")
+    path.unlink()
+    world.approve(None, CEILINGS, **{name: getattr(stood, name) for name in ("from_digest", "nonce")} | altered)
+    world.commit()
+
+    assert told(world.judge(make_run()))["approval-removed"] == (
+        f"support: baselines/approvals/{path.name} is gone or altered, and growth over 90 days is counted from it; "
+        f"mend: git checkout <base> -- baselines/approvals/{path.name}"
+    )
+    step(world)
+
+    assert "drift-unapproved" in told(world.judge(make_run(GROWN)))
+
+
+def test_two_steps_of_one_day_are_counted_from_the_first(world: World) -> None:
+    """15 -> 17 and 17 -> 19 on one day: which of the two files comes first says nothing, its name is a digest."""
+    earlier(world, ("2026-10-01", 17, 19), ("2026-10-01", 15, 17))
+
+    assert " 15 -> 19 " in told(world.judge(make_run()))["drift"]
+
+
+def test_a_step_that_is_reverted_takes_no_earlier_approval_with_it(world: World) -> None:
+    """15 -> 17 of October stands; only 19 -> 25 of November is undone, with its approval."""
+    earlier(world, ("2026-10-01", 15, 17))
+    git(world.root, "switch", "-q", "main")
+    (october,) = (world.folder / "baselines/approvals").iterdir()
+    step(world)
+    git(world.root, "switch", "-q", "-C", "feature")
+    world.anchor(make_run())
+    for path in (world.folder / "baselines/approvals").iterdir():
+        path.unlink()
+    world.commit()
+
+    found = world.judge(make_run())
+
+    assert found.verdict == "unapproved"
+    assert october.name in told(found)["approval-removed"]
 
 
 def test_accept_writes_the_line_and_its_commit_is_approved(world: World) -> None:

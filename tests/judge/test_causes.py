@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_fanout.gate.control import of_causes
 from pytest_fanout.judge import TrialTable
 from pytest_fanout.judge.causes import causes
 from pytest_fanout.records import JudgeRules, Limit
@@ -104,3 +105,13 @@ def test_a_part_counts_from_half_of_what_the_limit_allows(grown: int, label: str
 def test_no_common_task() -> None:
     """There is nothing to tell apart."""
     assert causes(table({"a": [1]}), table({"b": [1]}), table({"a": [1]}), LIMITS, RULES) == ()
+
+
+def test_of_what_did_not_move_no_cause_is_sought() -> None:
+    """Three tasks, one trial each: too few to tell anything apart, and only where something moved is that said."""
+    base = table({"a": [4], "b": [6], "c": [9]})
+    grown = table({"a": [8], "b": [12], "c": [18]})
+    still, moved = (next(of_causes("support", causes(base, run, base, LIMITS, RULES))) for run in (base, grown))
+
+    assert still.text.startswith("support: ~ neither the code nor the environment is seen to have moved fanout: ")
+    assert moved.text.startswith("support: ~ what moved fanout cannot be told apart: ")

@@ -110,6 +110,42 @@ def test_a_run_without_a_call_is_no_fanout_of_zero() -> None:
     )
 
 
+def test_a_replay_without_a_call_or_of_fewer_trials_is_no_pass() -> None:
+    """Both would lower the numbers: no call is no fanout of 0, and the dear trial may be the one that was left out."""
+    base = {"a": {"fanout": [3, 3, 9]}, "b": {"fanout": [4, 4, 4]}}
+    silent = compare(base, base | {"b": {"fanout": [4, 0, 4]}}, mode="replay")
+    fewer = compare(base, base | {"a": {"fanout": [3, 3]}}, mode="replay")
+
+    assert (silent.verdict, silent.reasons[0].slug) == ("invalid", "no-calls")
+    assert (fewer.verdict, fewer.reasons[0].text) == (
+        "invalid",
+        "a replay of fewer trials than the anchor has of a: what is left out may be what grew; mend: run all that are "
+        "recorded",
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (Limit("fanout", "max", max=20), "fanout.max 24 -> 48 (limit 20)"),
+        (Limit("fanout", "p95", Fraction(10), 1, max=30), "fanout.p95 23 -> 46 (limit 30)"),
+        (Limit("fanout", "p95", Fraction(1, 10), 1, evidence=False), "fanout.p95 23 -> 46 (limit 25)"),
+    ],
+    ids=["max alone", "max beside growth", "evidence off"],
+)
+def test_maxima_and_limits_without_evidence_are_judged_on_raw_numbers(limit: Limit, said: str) -> None:
+    """Twice the calls on a new draw, and no test that asks for growth: the bare number decides, without more trials."""
+    base = {f"t{place:02d}": {"fanout": [5 + place]} for place in range(20)}
+    run = {task: {"fanout": [2 * value for value in row["fanout"]]} for task, row in base.items()}
+
+    comparison = compare(base, run, limits=(limit,))
+
+    assert (comparison.verdict, bool(comparison.needs)) == ("regressed", False)
+    assert (comparison.reasons[0].slug, comparison.reasons[0].text) == ("over-limit", said)
+    assert comparison.metrics[-1].verdict == "regressed"
+    assert compare(base, base, limits=(limit,)).verdict == ("regressed" if "limit 20" in said else "pass")
+
+
 def test_different_numbers_of_trials_are_judged_as_they_are() -> None:
     """Tasks of three to five trials in the anchor, and of one or two in the run: the whole first trial is looked at."""
     base = {
@@ -132,6 +168,7 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
 
 
 GOOD: Any = {"a": {"fanout": [3, 4], "tokens": [300, 400]}}
+FORM = "measured: is not of the form {task: {metric: [numbers]}}\n  mend: give the samples by task and metric"
 EACH = "give one whole number for each trial, in the same order for every metric"
 
 
@@ -170,6 +207,18 @@ EACH = "give one whole number for each trial, in the same order for every metric
         (
             {"a": {"fanout": [3, 4], "tokens": [300]}},
             f"measured: task 'a': its metrics have different numbers of trials: fanout 2, tokens 1\n  mend: {EACH}",
+        ),
+        (
+            [3, 4],
+            FORM,
+        ),
+        (
+            {"a": [3, 4]},
+            FORM,
+        ),
+        (
+            {1: {"fanout": [3], "tokens": [1]}},
+            FORM,
         ),
         ({"a": {"fanout": [3]}}, f"measured: task 'a': has no tokens, and other tasks have\n  mend: {EACH}"),
     ],

@@ -25,8 +25,10 @@ SHAPED = "sk-proj-" + "Canary0123456789abcdef"
 AGENT = """
 import base64
 import json
+import logging
 import os
 import sys
+import warnings
 import httpx
 import pytest_fanout
 
@@ -76,6 +78,8 @@ def answer(task):
         ask(client, "hello")
         print("about to fail", C["printed"])
         print("about to fail", C["printed"], file=sys.stderr)
+        warnings.warn("about to fail " + C["printed"])
+        logging.getLogger("shop").error("about to fail %%s", C["printed"])
         raise RuntimeError("x" * 270 + C["raised"])
 """  # the last error is cut off in the middle of its secret
 
@@ -145,7 +149,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Se
         project.environ |= {f"CANARY_{name.upper()}_TOKEN": value for name, value in LOUD.items()}
         project.commit()
         steps = Seen()
-        run = ("--fanout-trials=1", "--junitxml=junit.xml", "-rA", "--showlocals")
+        run = (
+            "--fanout-trials=1",
+            "--junitxml=junit.xml",
+            "-rA",
+            "--showlocals",
+            "--log-file=log.txt",
+            "--log-cli-level=ERROR",
+        )
         steps.results["record"] = project.pytest("--fanout-mode=record", "-n1", *run)
         project.root.joinpath("fanout-report.json").rename(project.root / "first-report.json")
         project.root.joinpath("junit.xml").rename(project.root / "first-junit.xml")

@@ -121,6 +121,14 @@ def test_a_trial_that_is_missing_of_the_anchors_draw_is_run() -> None:
     assert world.run_all() == ["a1 b1 c1", "a2 b2 c2", "a3", "a4"]
 
 
+def test_trials_of_an_anchor_that_were_recorded_anew_one_by_one_all_run() -> None:
+    """Its first trial is of draw 2 and the others are of draw 1: withheld, they would make its own draw incomplete."""
+    names = {task: [f"{task}{number}" for number in range(1, 6)] for task in THREE}
+    world = World(stale=frozenset(), names=names, draws={trial_of(f"{task}1"): 2 for task in THREE})
+
+    assert world.run_all() == [f"a{n} b{n} c{n}" for n in range(1, 6)]
+
+
 def test_a_draw_that_has_left_the_anchors_is_not_filled_up() -> None:
     """One trial is the anchor's and the next one ran live: the rest of the anchor's draw is of no use any more."""
     live = replace(ended(trial_of("a2")), recording="new")

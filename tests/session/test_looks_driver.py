@@ -23,6 +23,7 @@ from pytest_fanout.records import (
     Limit,
     MeasureRules,
     Prices,
+    Problem,
     Recording,
     TaskRun,
     TrialFacts,
@@ -30,7 +31,7 @@ from pytest_fanout.records import (
 from pytest_fanout.session.flow.forecast import Trial, forecast
 from pytest_fanout.session.flow.progress import Progress
 from pytest_fanout.session.looks.driver import Looks, looks_of
-from pytest_fanout.session.looks.ending import beyond, end_draws
+from pytest_fanout.session.looks.ending import beyond, end_draws, left_out
 from pytest_fanout.store.recordings import RecordingStore
 
 BUDGET = Budget(
@@ -251,3 +252,20 @@ def test_a_fixed_number_ends_a_draw_where_all_of_it_ran(store: RecordingStore) -
 
     assert beyond(store, both, 2) == {("support", "a"): [3]}
     assert beyond(store, both[:1], 2) == {}
+
+
+def test_trials_left_out(store: RecordingStore) -> None:
+    """Who runs trial 2 alone, by `-k` or a number, has chosen its numbers; whole tasks may be left out."""
+    whole = [run_of(store, trial, new=False) for trial in (1, 2, 3)]
+
+    assert left_out(store, whole[1:2]) == [
+        Problem(
+            "trials-left-out",
+            "support: recorded trials were left out: a (1, 3); mend: run without --fanout-trials, "
+            "and without -k or skips that choose among the trials of a task",
+            "incomplete",
+            "support",
+        )
+    ]
+    assert left_out(store, whole) == []
+    assert left_out(store, []) == []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from pytest_fanout.session import api
 from pytest_fanout.session.failures import first_error
 from pytest_fanout.session.finish import Finish, Told
 from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed, read_out
+from pytest_fanout.session.masking import MaskedReports
 from pytest_fanout.session.proof import Proof
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.session.trial import TrialRunner
@@ -86,6 +88,20 @@ def test_nothing_ran(tmp_path: Path) -> None:
     assert run_of(Told(), tmp_path).problems == (NOTHING_RAN,)
 
 
+@pytest.mark.parametrize(
+    ("mode", "slugs"), [("replay", ["trials-left-out"]), ("record", ["trials-left-out"]), ("live", [])]
+)
+def test_recorded_trials_that_did_not_run_make_a_run_incomplete(tmp_path: Path, mode: str, slugs: list[str]) -> None:
+    """A recording of trial 2 lies there, and trial 1 alone ran; in live mode recordings are of no account."""
+    finish = finish_of(measured_as("a"), tmp_path)
+    path = finish.store.path("support", "a", 2)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    run, _ = replace(finish, mode=mode).judge()
+
+    assert [problem.slug for problem in run.problems] == slugs
+
+
 def test_collection_failed(tmp_path: Path) -> None:
     """After a failed collection what ran is not all there is."""
     told = measured_as("a")
@@ -119,6 +135,20 @@ def test_tasks_lost(tmp_path: Path, lost: int, shown: str) -> None:
     )
 
 
+def test_a_warning_is_shown_without_the_secret_that_it_holds() -> None:
+    """Its text, and the line of source that pytest shows below it; its category and its place stay what they are."""
+    key = "sk-proj-" + "Ab1" * 10
+    found = warnings.WarningMessage(FutureWarning(f"no {key}"), FutureWarning, "shop.py", 3, line=f"warn('{key}')")
+    plain = warnings.WarningMessage(UserWarning("no key"), UserWarning, "shop.py", 4)
+    for warning in (found, plain):
+        MaskedReports(Masker({})).pytest_warning_recorded(warning)
+
+    assert warnings.formatwarning(str(found.message), found.category, found.filename, found.lineno, found.line) == (
+        "shop.py:3: FutureWarning: no [masked]\n  warn('[masked]')\n"
+    )
+    assert (str(plain.message), plain.line) == ("no key", None)
+
+
 # --- workers -----------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +179,18 @@ def test_a_worker_is_awaited_until_its_last_word() -> None:
 
     assert session.workers == ["gw1", "gw2"]
     assert (session.told.late, session.told.deselected) == (2, 1)
+
+
+def test_a_worker_that_is_interrupted_has_one_last_word() -> None:
+    """xdist tells twice that it went down: what it told is added once, and the controller goes on to its report."""
+    session = session_of()
+    node = node_of("gw0", workeroutput={"fanout": pickle.dumps(Told(unattributed=1).portable()).hex()})
+    session.pytest_configure_node(node)
+    session.pytest_testnodedown(node, None)
+    session.pytest_testnodedown(node, "keyboard-interrupt")
+
+    assert session.workers == []
+    assert session.told.unattributed == 1
 
 
 def test_worker_lost(accepted: Project) -> None:

@@ -60,6 +60,29 @@ def beyond(store: RecordingStore, runs: Sequence[TaskRun], number: int) -> dict[
     }
 
 
+def left_out(store: RecordingStore, runs: Sequence[TaskRun]) -> list[Problem]:
+    """A problem for each class of which recorded trials did not run, though others of their tasks did.
+
+    Whoever chooses the trials chooses the numbers, and a replay of all of them would give others.
+    """
+    ran: dict[tuple[str, str], set[int]] = {}
+    for run in runs:
+        ran.setdefault((run.agent, run.task), set()).add(run.trial)
+    missed: dict[str, list[str]] = {}
+    for (agent, task), trials in sorted(ran.items()):
+        if others := [trial for trial in store.trials(agent, task) if trial not in trials]:
+            missed.setdefault(agent, []).append(f"{task} ({', '.join(map(str, others))})")
+    problems = []
+    for agent, tasks in missed.items():
+        more = f" and {len(tasks) - 5} more tasks" if len(tasks) > 5 else ""
+        text = (
+            f"{agent}: recorded trials were left out: {', '.join(tasks[:5])}{more}; mend: run without --fanout-trials, "
+            "and without -k or skips that choose among the trials of a task"
+        )
+        problems.append(Problem("trials-left-out", text, "incomplete", agent))
+    return problems
+
+
 def _keep_digests(store: RecordingStore, last: TaskRun, older: Sequence[int]) -> str:
     """Add what is removed to the last recording of the draw. Returns its digest."""
     gone: list[str] = []
