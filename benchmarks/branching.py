@@ -9,7 +9,8 @@ step in some trial of the same task, so that a world's unchanged agent is one wh
 just these distributions, in the anchor and in the new draw. A grown agent makes the calls after the edit more often.
 
 Anchor and new draw are judged by the shipped judge, trial by trial as it asks for them, twice on the same anchors: new
-trials as whole re-runs, and as branched ones that keep the beginning of the anchor's trial of the same number.
+trials as whole re-runs, and as branched ones that keep the beginning of the anchor's trial of the same number (or,
+with ``--points 1``, all that of the first one: several continuations of one branch point).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from pytest_fanout.judge import Draw, TrialTable, judge_draws
 from pytest_fanout.meter import measure_trial
-from pytest_fanout.records import JudgeRules
+from pytest_fanout.records import JudgeRules, Limit
 from pytest_fanout.store.budget import parse_budget
 from pytest_fanout.store.recordings import RecordingStore
 
@@ -103,7 +104,9 @@ class Drawn:
     trials: int
 
 
-def gate(world: World, growth: float, rules: JudgeRules, limits: Sequence, seed: int) -> tuple[Drawn, Drawn]:  # type: ignore[type-arg]
+def gate(
+    world: World, growth: float, rules: JudgeRules, limits: Sequence[Limit], seed: int, points: int
+) -> tuple[Drawn, Drawn]:
     """One anchor, judged with whole re-runs and with branched trials."""
     tasks = sorted(world.recorded)
     chance = random.Random(seed)
@@ -117,24 +120,37 @@ def gate(world: World, growth: float, rules: JudgeRules, limits: Sequence, seed:
         task: [world.whole(task, world.beginning(task, chance), growth, chance) for _ in range(TRIALS)]
         for task in tasks
     }
-    branched = {task: [world.whole(task, begin, growth, chance) for begin in begun[task]] for task in tasks}
+    # whose beginning each new trial keeps; one that would be another trial once more is drawn whole, as in a session
+    kept = {
+        task: [
+            at % points if at < points or (begun[task][at % points][1] and named[task][at % points]) else None
+            for at in range(TRIALS)
+        ]
+        for task in tasks
+    }
+    branched = {
+        task: [
+            world.whole(task, begun[task][at] if at is not None else world.beginning(task, chance), growth, chance)
+            for at in kept[task]
+        ]
+        for task in tasks
+    }
+    of_kept = {task: tuple(named[task][at] if at is not None else None for at in kept[task]) for task in tasks}
     base = table(anchor, dict.fromkeys(tasks, TRIALS), named)
 
     def judged(new: Mapping[str, Sequence[Trial]], keep: bool) -> Drawn:
         counts = dict.fromkeys(tasks, 1)
         while True:
-            run = table(new, counts, named if keep else {})
+            run = table(new, counts, of_kept if keep else {})
             found = judge_draws({"": Draw(base, run, tuple(limits), rules)})[""]
             asked = [task for task in found.needs.tasks if counts[task] < TRIALS]
             if not asked:
                 break
             for task in asked:
                 counts[task] = min(TRIALS, counts[task] + found.needs.trials)
-        live = sum(
-            len(new[task][at]) - (len(begun[task][at][0]) if keep else 0)
-            for task in tasks
-            for at in range(counts[task])
-        )
+        calls = sum(len(new[task][at]) for task in tasks for at in range(counts[task]))
+        saved = [len(begun[task][at][0]) for task in tasks for at in kept[task][: counts[task]] if at is not None]
+        live = calls - (sum(saved) if keep else 0)
         return Drawn(found.verdict, live, sum(counts.values()))
 
     return judged(again, keep=False), judged(branched, keep=True)
@@ -172,6 +188,7 @@ def main() -> None:
     parser.add_argument("--growth", type=float, nargs="*", default=[1.25, 1.5], help="of the calls after the edit")
     parser.add_argument("--agents", nargs="*", default=["research", "support"])
     parser.add_argument("--steps", type=int, nargs="*", help="only these, numbered by their place in a trial, from 0")
+    parser.add_argument("--points", type=int, default=TRIALS, help="new trials go on from so many of the anchor's")
     given = parser.parse_args()
     budget = parse_budget((ROOT / "baselines/budget.toml").read_bytes())
     limits, rules = budget.limits_for("default"), JudgeRules(trials=TRIALS)
@@ -184,7 +201,10 @@ def main() -> None:
             world = World(recorded, step)
             for growth in (1.0, *given.growth):
                 gates = given.gates if growth == 1 else max(1, given.gates // 2)
-                pairs = [gate(world, growth, rules, limits, given.seed * 1_000_003 + number) for number in range(gates)]
+                pairs = [
+                    gate(world, growth, rules, limits, given.seed * 1_000_003 + number, given.points)
+                    for number in range(gates)
+                ]
                 row = {"step": step[:40], "before": round(share, 2), "growth": growth}
                 row |= {"in all": round(1 + (1 - share) * (growth - 1), 2), "gates": gates}
                 for name, side in (("whole", 0), ("branched", 1)):
