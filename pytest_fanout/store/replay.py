@@ -140,11 +140,6 @@ class ReplaySource:
         """Recorded exchanges that nobody has asked for."""
         return len(self._exchanges) - self._served
 
-    @property
-    def has_missed(self) -> bool:
-        """Whether a request was not on the recording."""
-        return self._miss is not None
-
     def resumes_ms(self, idle_ms: int) -> int:
         """When, by the clock of the recording, the first request is sent that is not on it: when the one was sent that
         it stands for, where that comes after all that was asked; else ``idle_ms`` after the last recorded answer."""
