@@ -92,11 +92,15 @@ def test_one_client_goes_on_live(model: ModelServer, client: Callable[[str, list
 
 
 def test_calls_that_miss_together_move_the_clock_once(model: ModelServer) -> None:
-    """Four threads ask, none of it recorded: the first of them moves the task's clock, and the others do not again."""
-    moved: list[int] = []
+    """Four threads ask, none of it recorded: the first of them moves the task's clock, and who watches that is woken to
+    look at it again; the others do not."""
+    moved: list[str] = []
 
     def resumes_ms(idle_ms: int) -> int:
-        moved.append(idle_ms)
+        place = meter._ledger.place()
+        assert place is not None
+        place.scope.on_stop = lambda: moved.append("woken")
+        moved.append("moved")
         return 5000
 
     def agent() -> None:
@@ -112,7 +116,7 @@ def test_calls_that_miss_together_move_the_clock_once(model: ModelServer) -> Non
     with metering("record") as meter:
         trace = gone_on(meter, Tape(recorded.trace.exchanges), agent, resumes_ms)
 
-    assert len(moved) == 1
+    assert moved == ["moved", "woken"]
     assert trace.spent_calls == 4
     assert all(5000 <= exchange.started_ms < 9000 for exchange in trace.exchanges[1:])
 

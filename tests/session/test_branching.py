@@ -73,6 +73,7 @@ class Trials:
     def __init__(self, folder: Path) -> None:
         self.store = RecordingStore(folder, {})
         self.beginnings: Collection[str] = ()
+        self.redact: Any = lambda request, answer: (request, answer)
 
     def run(
         self, mode: str, call: Callable[[], Any], trial: int = 1, *, branch: bool = True, rules: Any = None
@@ -91,7 +92,7 @@ class Trials:
                 mode=mode,
                 volatile=volatile,
                 codecs=(),
-                redact=lambda request, answer: (request, answer),
+                redact=self.redact,
             )
             runner.prover = ProvedHere(runner, call)  # type: ignore[assignment]
             if branch and mode == "record":
@@ -273,6 +274,20 @@ def test_an_agent_that_leaves_out_its_end_costs_nothing(trials: Trials, model: M
     assert len(trials.load().exchanges) == 3
 
 
+def test_what_was_redacted_is_not_redacted_again(trials: Trials, model: ModelServer) -> None:
+    """A hook that adds to what it finds would change the kept part each time; no request would be found on it then."""
+    trials.redact = lambda request, answer: (
+        replace(request, body=request.body.replace(b"a refund", b"a refund *")),
+        answer,
+    )
+    trials.run("record", Shop(model.base_url))
+    run = trials.run("record", Shop(model.base_url, close="Close now."))
+
+    assert (run.problems, run.saved_calls) == ((), 3)
+    assert b"a refund *" in trials.load().exchanges[0].request.body
+    assert b"a refund * *" not in trials.load().exchanges[0].request.body
+
+
 def test_a_changed_first_request_leaves_nothing_to_keep(trials: Trials, model: ModelServer) -> None:
     """The trial is a whole new one, shares nothing, and the run says why."""
     trials.run("record", Shop(model.base_url))
@@ -358,6 +373,7 @@ def test_several_continuations_of_one_branch_point(trials: Trials, model: ModelS
 def test_a_beginning_that_no_anchor_holds_is_not_gone_on_from_twice(trials: Trials, model: ModelServer) -> None:
     """Trials that share one among themselves alone would count for several, and be hardly more than one."""
     trials.run("record", Shop(model.base_url))
+    trials.beginnings = ["sha256:that of another recording"]
     edited = Shop(model.base_url, close="Close now.")
     runs = [trials.run("record", edited, trial) for trial in (1, 2)]
 
