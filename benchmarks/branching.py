@@ -18,11 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_fanout.judge import Draw, TrialTable, judge_draws
+from pytest_fanout.judge.shuffles import Block, Sum, p_values
 from pytest_fanout.meter import measure_trial
 from pytest_fanout.records import JudgeRules, Limit
 from pytest_fanout.store.budget import parse_budget
@@ -181,6 +182,33 @@ def steps_of(recorded: Mapping[str, Sequence[Trial]]) -> list[tuple[str, float]]
     return sorted(out, key=lambda pair: pair[1])
 
 
+def shuffled(draws: int, seed: int) -> Iterator[tuple[str, float, float]]:
+    """How often the shuffles call an unchanged agent grown: 20 tasks, 60 % of a trial's variance in its beginning.
+
+    Returns:
+        The design, and the part of p values up to 0.05 and up to 0.01.
+    """
+    import numpy as np
+
+    chance, tasks, part = np.random.default_rng(seed), 20, 0.6
+    designs = {
+        "a pair a task": ([0], [0], True),
+        "three continuations of one beginning": ([0], [0, 0, 0], True),
+        "a pair, joined by a whole run": ([0], [0, 1], True),
+        "three continuations among five runs, shuffled freely (not done)": ([0, 1, 2, 3, 4], [0, 0, 0], False),
+    }
+    for name, (base, run, is_stratum) in designs.items():
+        found = []
+        for _ in range(draws):
+            begun = chance.normal(0, part**0.5, (tasks, 5))
+            values = begun[:, [*base, *run]] + chance.normal(0, (1 - part) ** 0.5, (tasks, len(base) + len(run)))
+            shares = np.ones(tasks) if is_stratum else 1.0
+            block = Block(np.arange(tasks), values[None], len(base), shares=shares)
+            (p,), _, _ = p_values([block], [Sum(0, np.full(tasks, 1 / tasks), 0)], 0.01)
+            found.append(p)
+        yield name, sum(p <= 0.05 for p in found) / draws, sum(p <= 0.01 for p in found) / draws
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=200, help="unchanged agents a step; half as many grown ones")
@@ -189,7 +217,12 @@ def main() -> None:
     parser.add_argument("--agents", nargs="*", default=["research", "support"])
     parser.add_argument("--steps", type=int, nargs="*", help="only these, numbered by their place in a trial, from 0")
     parser.add_argument("--points", type=int, default=TRIALS, help="new trials go on from so many of the anchor's")
+    parser.add_argument("--shuffles", type=int, metavar="N", help="instead: N draws of each design, by the test alone")
     given = parser.parse_args()
+    if given.shuffles:
+        for name, five, one in shuffled(given.shuffles, given.seed):
+            print(f"{name}: p <= 0.05 in {five:.1%}, p <= 0.01 in {one:.1%}", flush=True)
+        return
     budget = parse_budget((ROOT / "baselines/budget.toml").read_bytes())
     limits, rules = budget.limits_for("default"), JudgeRules(trials=TRIALS)
     for agent in given.agents:
