@@ -40,6 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="beside new trials run the base commit's agent on N tasks a class, to tell code from environment",
     )
+    add(
+        "--fanout-branch",
+        action="store_true",
+        help="with --fanout-mode=record: stale trials keep their recorded answers up to the first changed request",
+    )
     add("--fanout-agent", action="append", default=[], metavar="NAME", help="only this agent class (repeatable)")
     add("--fanout-shard", metavar="I/N", help="only this part of the tasks; combine the reports afterwards")
     add(
@@ -84,6 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         names = ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base", "fanout_spend_limit")
         given = [name for name in names if config.getoption(name)]
+        if config.getoption("fanout_branch"):
+            given.append("fanout_branch")
         if config.getoption("fanout_control") is not None:
             given.append("fanout_control")
         if config.getoption("fanout_mode") != "replay":

@@ -75,6 +75,7 @@ def notices_of(
             f"({_share(base_table)} -> {_share(measured.table)}): the agent may be doing less than its work",
         )
     yield from _of_failures(notice_of=notice, run=run, agent=agent)
+    yield from _of_branches(notice_of=notice, run=run, agent=agent)
     draws = max((task.draw for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
     if draws > 2 and measured.draw in ("new", "mixed"):
         yield notice("redrawn", f"some trials are on their draw {draws}: recording until green is not evidence")
@@ -108,6 +109,21 @@ def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str)
         f"{', '.join(names[:_MOST_NAMES])}{more}; retries count as attempts, and what an agent did about them is in "
         "all numbers; mend: if that was a bad hour of the provider, draw these anew: pytest --fanout-budget "
         "--fanout-mode=rerecord",
+    )
+
+
+def _of_branches(notice_of: Callable[[str, str], Problem], run: Run, agent: str) -> Iterator[Problem]:
+    """Trials with the beginning of another recording: what that has saved, and what they are compared with."""
+    trials = [task for task in run.tasks if task.agent == agent and task.status in MEASURED]
+    kept = [task for task in trials if task.shared_prefix is not None]
+    if not kept:
+        return
+    saved, spent = sum(task.saved_calls for task in kept), sum(task.spent_calls for task in kept)
+    cost = f" ({spent} live calls made, {saved} saved)" if saved else ""
+    yield notice_of(
+        "branched",
+        f"{len(kept)} of {len(trials)} trials keep the beginning of an earlier recording and went on live from their "
+        f"first changed request{cost}; beside the anchor each is compared with the trial that it shares it with",
     )
 
 

@@ -12,6 +12,7 @@ from pytest_fanout.judge.draw import Draw
 from pytest_fanout.judge.looks import schedule
 from pytest_fanout.judge.shuffles import Block
 from pytest_fanout.judge.small_samples import student_quantile
+from pytest_fanout.judge.strata import Beginnings, is_paired, strata_of
 from pytest_fanout.records import Limit
 
 #: A new draw of fewer tasks is never a pass, and its heavy tasks are judged from the second number on.
@@ -91,15 +92,25 @@ class Arranged:
         self.tests = tuple(self._tests())
         self.unknown: tuple[str, ...] = ()
         base, run = self._values()
+        # places of tasks with new trials that share their beginnings with the anchor's
+        fresh = [at for at, task in enumerate(self.tasks) if task not in self.still]
+        self._paired = [at for at in fresh if is_paired(*self._of(self.tasks[at]))]
+        self._paired_values = [
+            (np.array([row[at] for row in base], dtype=float), np.array([row[at] for row in run], dtype=float))
+            for at in self._paired
+        ]
         shapes = [(len(self.anchor.statuses[task]), self.counts[task], task in self.still) for task in self.tasks]
+        paired = set(self._paired)
+        plain = [at for at in range(len(self.tasks)) if at not in paired]
         self._blocks = []
-        for shape in sorted(set(shapes)):
-            at = np.array([place for place, of_task in enumerate(shapes) if of_task == shape])
+        for shape in sorted({shapes[at] for at in plain}):
+            at = np.array([place for place in plain if shapes[place] == shape])
             parts = [np.array([rows[place] for place in at], dtype=float) for side in (base, run) for rows in side]
             half = len(self.metrics)
             self._blocks.append((at, np.stack(parts[:half]), np.stack(parts[half:]), shape[2]) if half else None)
-        fresh = [shape[0] for shape in shapes if not shape[2]]
-        self.trials_base = len(fresh) / sum(1 / count for count in fresh) if fresh else 1.0
+        # what is compared with its like becomes known in proportion to its trials, as beside an endless anchor
+        told = [0.0 if at in paired else 1 / shapes[at][0] for at in fresh]
+        self.trials_base = (len(told) / sum(told) if sum(told) else math.inf) if told else 1.0
         self.schedule = schedule(max(draw.rules.trials, self.trials, 1))
 
     def _tests(self) -> Iterable[Test]:
@@ -141,7 +152,31 @@ class Arranged:
             new = run if still else run[:, :, first - 1 : last]
             if new.shape[2]:
                 out.append(Block(at, np.concatenate([base, new], axis=2), base.shape[2], still))
-        return out
+        return out + self._strata(first, last)
+
+    def _of(self, task: str) -> tuple[Beginnings, Beginnings]:
+        """The beginnings of a task's trials, of the anchor and new."""
+        return self.anchor.beginnings.get(task, ()), self.run.beginnings.get(task, ())
+
+    def _strata(self, first: int, last: int) -> list[Block]:
+        """The same of tasks whose new trials share beginnings with the anchor's: a row for each stratum."""
+        import numpy as np
+
+        shapes: dict[tuple[int, int], list[tuple[int, float, Any]]] = {}
+        for at, (base, run) in zip(self._paired, self._paired_values, strict=True):
+            for stratum in strata_of(*self._of(self.tasks[at]), first, last):
+                row = np.concatenate([base[:, stratum.base], run[:, stratum.run]], axis=1)
+                shape = len(stratum.base), len(stratum.run)
+                shapes.setdefault(shape, []).append((at, stratum.share, row))
+        return [
+            Block(
+                np.array([at for at, _, _ in rows]),
+                np.stack([row for _, _, row in rows], axis=1),
+                shape[0],
+                shares=np.array([share for _, share, _ in rows]),
+            )
+            for shape, rows in sorted(shapes.items())
+        ]
 
     def base_value(self, metric: str, statistic: str) -> int | None:
         """A statistic of the anchor over the shared tasks; what is not known ranks low."""
@@ -252,7 +287,7 @@ def look(arranged: Arranged, last: int) -> Look:
             for index, block_values in enumerate(values):
                 planes[index].append(block_values)
     stacked = tuple(
-        Block(block.at, np.stack(values), block.trials_base, block.still)
+        Block(block.at, np.stack(values), block.trials_base, block.still, block.shares)
         for block, values in zip(blocks, planes, strict=True)
         if values
     )
@@ -269,21 +304,26 @@ class _Column:
         n = len(arranged.tasks)
         self.live = np.zeros(n, dtype=bool)  # tasks that have any of it on either side
         for block in blocks:
-            self.live[block.at] = metric in SHARES or (block.values[at] != 0).any(axis=1)
+            self.live[block.at[(block.values[at] != 0).any(axis=1) | (metric in SHARES)]] = True
         has_zero = any(bool((block.values[at][self.live[block.at]] == 0).any()) for block in blocks)
         self.scale = "share" if metric in SHARES else "raw" if has_zero else "log"
         logs = [np.log(np.maximum(block.values[at], 1.0)) for block in blocks]
         self.used = logs if self.scale == "log" else [block.values[at] for block in blocks]
-        self.pooled = np.full(n, -np.inf)
+        self.pooled = np.zeros(n)
         squares = degrees = 0.0
         for block, values, of_log in zip(blocks, self.used, logs, strict=True):
-            self.pooled[block.at] = values.mean(axis=1)
+            self.pooled += block.by_task(values.mean(axis=1), n)
             if block.still:
                 continue
             for side in (of_log[:, : block.trials_base], of_log[:, block.trials_base :]):
                 if side.shape[1] > 1:
                     squares += float(((side - side.mean(axis=1, keepdims=True)) ** 2).sum())
                     degrees += side.shape[0] * (side.shape[1] - 1)
+            if of_log.shape[1] == 2 and np.ndim(block.shares):
+                # two that share their beginning: twice the variance of what followed, about what all have grown by
+                pairs = of_log[:, 1] - of_log[:, 0]
+                squares += float(((pairs - pairs.mean()) ** 2).sum()) / 2
+                degrees += len(pairs) - 1
         self.noise = math.sqrt(squares / degrees) if degrees else None
 
     def bounds(self) -> tuple[Any, Any]:
@@ -293,7 +333,8 @@ class _Column:
         middle = np.zeros(len(self.arranged.tasks))
         rest = [np.zeros(0)]
         for block, values in zip(self.blocks, self.used, strict=True):
-            middle[block.at] = np.median(values, axis=1)
+            middle += block.by_task(np.median(values, axis=1), len(middle))
+        for block, values in zip(self.blocks, self.used, strict=True):
             if not block.still:
                 rest.append(np.abs(values - middle[block.at, None]).ravel())
         every = np.concatenate(rest)
@@ -321,8 +362,8 @@ class _Column:
         n = len(self.arranged.tasks)
         base, new = np.zeros(n), np.zeros(n)
         for block, of_block in zip(self.blocks, values, strict=True):
-            base[block.at] = of_block[:, : block.trials_base].mean(axis=1)
-            new[block.at] = of_block[:, block.trials_base :].mean(axis=1)
+            base += block.by_task(of_block[:, : block.trials_base].mean(axis=1), n)
+            new += block.by_task(of_block[:, block.trials_base :].mean(axis=1), n)
         unit = (float(weights @ base) or 1.0) if self.scale == "raw" else 1.0
         difference = (new - base) / unit
         effect = float(weights @ difference)

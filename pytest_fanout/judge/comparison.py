@@ -26,11 +26,15 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class TrialTable:
-    """The trials of a class: task -> metric -> one value a trial. ``statuses`` and ``passed`` in the same order."""
+    """The trials of a class: task -> metric -> one value a trial. ``statuses`` and ``passed`` in the same order.
+
+    ``beginnings``: of each trial, the recording that its beginning was first drawn for; where that is known.
+    """
 
     samples: Mapping[str, Mapping[str, Values]]
     statuses: Mapping[str, tuple[str, ...]]
     passed: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+    beginnings: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     @property
     def trials(self) -> int:
@@ -48,6 +52,7 @@ class TrialTable:
             {task: row for task, row in self.samples.items() if task in keep},
             {task: row for task, row in self.statuses.items() if task in keep},
             {task: row for task, row in self.passed.items() if task in keep},
+            {task: row for task, row in self.beginnings.items() if task in keep},
         )
 
     def column(self, metric: str) -> dict[str, Values]:
@@ -79,6 +84,7 @@ def table_of_baseline(baseline: Baseline) -> TrialTable:
         {task: entry.samples for task, entry in baseline.tasks.items()},
         {task: tuple(trial.status for trial in entry.trials) for task, entry in baseline.tasks.items()},
         {task: tuple(trial.passed for trial in entry.trials) for task, entry in baseline.tasks.items()},
+        {task: tuple(trial.beginning for trial in entry.trials) for task, entry in baseline.tasks.items()},
     )
 
 
@@ -98,6 +104,7 @@ def table_of_runs(runs: Sequence[TaskRun]) -> TrialTable:
         samples,
         {task: tuple(trial.status for trial in trials) for task, trials in by_task.items()},
         {task: tuple(trial.passed for trial in trials) for task, trials in by_task.items()},
+        {task: tuple(trial.shared_prefix or trial.recording for trial in trials) for task, trials in by_task.items()},
     )
 
 

@@ -144,7 +144,7 @@ def later_effect(arranged: Arranged, before: Shown, first: int, last: int) -> fl
         if before.bounds is not None:
             values = np.clip(values, before.bounds[0][block.at, None], before.bounds[1][block.at, None])
         difference = values[:, block.trials_base :].mean(axis=1) - values[:, : block.trials_base].mean(axis=1)
-        weights = before.weights[block.at]
+        weights = before.weights[block.at] * block.shares
         total += float(weights @ difference)
         covered += float(weights.sum())
     if covered <= 0.9:

@@ -125,7 +125,9 @@ def _beyond(case: Case, metric: str, noise: float) -> Iterator[Reason]:
         return
     tasks, trials, allowed = len(arranged.tasks), case.most_trials, case.seen[-1].plain[test].threshold
     bar = level(case.alpha / len(arranged.tests), arranged.schedule, arranged.trials_base)
-    found = smallest_growth(standard_error(noise, tasks, trials, arranged.trials_base), bar, allowed)
+    # beside each new trial stands the one that it shares its beginning with
+    beside = trials if math.isinf(arranged.trials_base) else arranged.trials_base
+    found = smallest_growth(standard_error(noise, tasks, trials, beside), bar, allowed)
     if found > max(allowed, SHOULD_FIND):
         text = (
             f"the limit allows {metric} {percent(allowed).lstrip('+')} more, and {tasks} tasks x {trials} trials find "

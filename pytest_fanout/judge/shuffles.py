@@ -28,12 +28,22 @@ MOST_CHOICES = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Tasks with the same numbers of trials. ``values``: metrics x tasks x (anchor's trials, then new ones)."""
+    """Tasks with the same numbers of trials. ``values``: metrics x tasks x (anchor's trials, then new ones).
 
-    at: Any  # places of the tasks among all, shape (tasks,)
+    Where new trials share their beginnings with the anchor's, a row is a stratum of a task, not all of it.
+    """
+
+    at: Any  # places of the tasks among all, shape (rows,)
     values: Any  # float array
     trials_base: int
     still: bool = False  # on the anchor's own recordings: nothing to shuffle
+    shares: Any = 1.0  # of each row in its task; those of one task sum to 1
+
+    def by_task(self, rows: Any, tasks: int) -> Any:
+        """A value of each task from one of each row; 0 where a task has no row here."""
+        import numpy as np
+
+        return np.bincount(self.at, weights=self.shares * rows, minlength=tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,7 @@ class _Part:
         share = 1 / block.trials_base + 1 / (trials - block.trials_base)
         squares = ((block.values - block.values.mean(axis=2, keepdims=True)) ** 2).sum(axis=2) * share
         self.metrics = [entry.metric for entry in sums]
-        self.weights = np.array([entry.weights[block.at] for entry in sums])
+        self.weights = np.array([entry.weights[block.at] * block.shares for entry in sums])
         of_task = np.array([squares[entry.metric] for entry in sums])
         # the variance of a difference, had the sides no difference at all: no choice changes it
         self.whole = (self.weights**2 * of_task).sum(axis=1) / max(trials - 1, 1)
@@ -160,7 +170,7 @@ def _seen(block: Block, sums: Sequence[Sum]) -> Any:
     import numpy as np
 
     differences = _differences(block)
-    return np.array([entry.weights[block.at] @ differences[entry.metric] for entry in sums])
+    return np.array([(entry.weights[block.at] * block.shares) @ differences[entry.metric] for entry in sums])
 
 
 def _table(block: Block, rng: Any, tasks: int) -> Any:

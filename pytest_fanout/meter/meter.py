@@ -244,11 +244,21 @@ class Meter:
     # --- a task ------------------------------------------------------------------------------------------------
 
     def open_task(
-        self, agent: str, task: str, trial: int, caps: Caps, source: Source | None = None, *, beside: bool = False
+        self,
+        agent: str,
+        task: str,
+        trial: int,
+        caps: Caps,
+        source: Source | None = None,
+        *,
+        beside: bool = False,
+        resumes_ms: Callable[[int], int] | None = None,
     ) -> TaskScope:
         """Begin one trial; what is called from now on is its own. With a ``source`` every answer comes from there.
 
         Args:
+            resumes_ms: the source holds only the beginning: from the first request that is not on it all go out. Says
+                when that one is sent, in ms of the recorded task, given the ms since the last recorded answer.
             beside: only what comes through the gateway with its key is its own, so that many may be open at once; its
                 wall clock is the caller's.
 
@@ -265,6 +275,7 @@ class Meter:
                 mend="measure one task after the other, or in parallel processes (pytest -n auto)",
             )
         scope = self._scope(agent, task, trial, caps, source)
+        scope.resumes_ms = resumes_ms
         self._ledger.open(scope)
         self._stopper.watch(scope)
         return scope
@@ -311,6 +322,7 @@ class Meter:
             misses=scope.misses,
             hosts=tuple(sorted(scope.hosts)),
             spent_calls=scope.spent_calls,
+            replayed_calls=sum(flight.counted and flight.replayed is not None for flight in scope.flights),
         )
 
     def _redacted(self, exchange: Exchange) -> Exchange:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from pytest_fanout import wire
+from pytest_fanout.meter.branching import goes_live
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
 from pytest_fanout.meter.ledger import AGENT, ANY, SETUP, TOOL, Ledger, Outer, Place, Sent, outer_request
@@ -18,6 +19,7 @@ from pytest_fanout.meter.outflow import SPEND_LIMIT, UNPACED, Outflow, request_t
 from pytest_fanout.meter.outflow import waits as waits_of
 from pytest_fanout.meter.reader import COUNTED, Reader, matches_host, path_of, peer_of
 from pytest_fanout.meter.task import TaskScope
+from pytest_fanout.meter.words import FORKED_CALL, setup_call
 from pytest_fanout.records import HttpAnswer, HttpRequest, MeasureRules, Problem, Replayed
 from pytest_fanout.wire import hosts
 
@@ -31,23 +33,6 @@ UNREPLAYED = frozenset({RPC_STREAMS, OTHER_SOCKETS, AIOHTTP_SOCKETS})
 _SWITCHED = Replayed(HttpAnswer(101, (), (), (), 0), 0)
 _NO_ANSWER = HttpAnswer(None, (), (), (), 0)
 _CACHE_SIZE = 1024
-FORKED_CALL = (
-    "a child process made by fork called a model; it was refused, because it cannot be counted; "
-    "mend: call models from this process, or start children with the method spawn"
-)
-
-
-def setup_call(where: str, *, refused: bool) -> str:
-    """What is said of a model call that a fixture made: in replay, where it was refused, and already before."""
-    now = (
-        "set-up is not recorded, so replay refused it with 400"
-        if refused
-        else "it went out and is no task's, it is not recorded, and replay will refuse it with 400"
-    )
-    return (
-        f"a fixture called {where}: {now}; mend: make the call in the task itself, inside of "
-        'pytest_fanout.aside("set-up") where it is not the agent\'s, or keep what it answers in a file'
-    )
 
 
 class Target(NamedTuple):
@@ -161,7 +146,9 @@ class Seam:
         if target.way == "live_input":
             flight.live_input = True
         elif scope.source is not None or self.mode == "replay":
-            return self._from_source(scope, flight)
+            answered = self._from_source(scope, flight)
+            if answered is not None:
+                return answered
         flight = self._live(flight, target)
         if flight.turn is not None and waits and layer not in UNPACED:
             for pause_s in waits_of(flight):
@@ -295,10 +282,14 @@ class Seam:
 
     # --- what happens to it ------------------------------------------------------------------------------------
 
-    def _from_source(self, scope: TaskScope, flight: Flight) -> Flight:
+    def _from_source(self, scope: TaskScope, flight: Flight) -> Flight | None:
+        """None: it goes out, because its task goes on live from here."""
         request = self.keys.scrub(flight.request())
         if self.redact is not None:
             request = (self.redact(request, _NO_ANSWER) or (request,))[0]
+        if scope.resumes_ms is not None and (flight.layer in UNREPLAYED or flight.url.startswith("ws")):
+            goes_live(scope, flight)  # no recording that is branched holds the like
+            return None
         if flight.layer in UNREPLAYED:
             text = f"{flight.method} {flight.url.partition('?')[0]} was refused: calls by {flight.layer} are counted"
             scope.add_problem(
@@ -309,10 +300,13 @@ class Seam:
         if flight.method == "GET" and flight.url.startswith("ws"):
             flight.kept, flight.replayed = False, _SWITCHED
             return flight
-        replayed = scope.source.answer(request, flight.role) if scope.source is not None else None
+        source = scope.source  # another thread may take it away
+        replayed = source.answer(request, flight.role) if source is not None else None
         if replayed is not None:
             flight.replayed = replayed
             return flight
+        if goes_live(scope, flight):
+            return None
         with scope.lock:
             scope.misses += 1
         return self._refused(

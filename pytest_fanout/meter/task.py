@@ -45,6 +45,7 @@ class Trace:
     misses: int  # requests that were not on the recording
     hosts: tuple[str, ...]  # host:port of the model calls
     spent_calls: int  # generation requests that really went out
+    replayed_calls: int = 0  # those that were answered from a recording
 
 
 @dataclass(slots=True)
@@ -98,7 +99,8 @@ class TaskScope:
     flights: list[Flight] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
-    on_stop: Callable[[], object] = lambda: None  # called once a cap is reached
+    on_stop: Callable[[], object] = lambda: None  # called once a cap is reached, and when its clock was moved on
+    resumes_ms: Callable[[int], int] | None = None  # it branches: when it goes on live, given how long it was idle
     error: type[TaskStopped] = TaskStopped  # what is raised then
     outflow: Outflow | None = None
     at_recorded_speed: bool = False  # replayed answers come when they came

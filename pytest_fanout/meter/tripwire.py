@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 from pytest_fanout.meter.keys import is_loopback
 from pytest_fanout.meter.ledger import TOOL, Ledger, Outer, outer_request
-from pytest_fanout.meter.seam import FORKED_CALL, Seam
+from pytest_fanout.meter.seam import Seam
+from pytest_fanout.meter.words import FORKED_CALL
 from pytest_fanout.wire import hosts
 
 if TYPE_CHECKING:

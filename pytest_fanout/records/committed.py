@@ -20,7 +20,12 @@ class TrialFacts:
     begun_at: int | None
     models_requested: tuple[str, ...] = ()
     models_served: tuple[str, ...] = ()
-    shared_prefix: str | None = None
+    shared_prefix: str | None = None  # digest of the recording whose beginning it keeps; None: it has one of its own
+
+    @property
+    def beginning(self) -> str | None:
+        """The recording that its beginning was first drawn for: trials that share one are not independent."""
+        return self.shared_prefix or self.recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class MeasureRules:
     live_inputs: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     model_hosts: tuple[str, ...] = ()
+    stateful_tools: tuple[str, ...] = ()  # classes, and tasks as "class::task", whose trials are never branched
     seal_keys: bool = True
     strict_egress: bool = False
 

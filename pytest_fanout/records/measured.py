@@ -128,6 +128,8 @@ class TaskRun:
     ignored: Mapping[str, int] = field(default_factory=dict)  # entry of `volatile` -> requests that it made alike
     volatile: tuple[str, ...] = ()  # entries of budget.toml that would have let its recording be proved
     failures: Mapping[str, int] = field(default_factory=dict)  # "HTTP 429", "broken off", … -> attempts that ended so
+    shared_prefix: str | None = None  # digest of the recording whose beginning it keeps; None: it has one of its own
+    saved_calls: int = 0  # model calls of that beginning, which this run did not make
 
     @property
     def is_unrecorded(self) -> bool:
@@ -268,3 +270,5 @@ class Recording:
     replaced: tuple[str, ...] = ()  # digests of the draws that it replaces, oldest first
     digest: str = ""
     imported: tuple[str, ...] = ()  # the cassettes that it was made from: no durations, no order of concurrent calls
+    branched_from: str | None = None  # digest of the recording whose beginning it keeps, the one that first drew it
+    shared: int = 0  # of its exchanges, the first ones: those of that beginning

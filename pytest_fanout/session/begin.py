@@ -10,6 +10,7 @@ import pytest
 
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.session.beside.serving import ServingSession
+from pytest_fanout.session.branching import check_option
 from pytest_fanout.session.masking import MaskedReports
 from pytest_fanout.session.run import FanoutSession
 from pytest_fanout.store.reports import write_unfinished
@@ -20,6 +21,7 @@ def configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     run_id = config.workerinput["fanout_run_id"] if is_worker else uuid.uuid4().hex  # type: ignore[attr-defined]
     try:
+        check_option(config)
         report = config.invocation_params.dir / config.getoption("fanout_report")
         given = given_to(config)
         session: FanoutSession

@@ -22,6 +22,7 @@ from pytest_fanout.records import EvalSet, HttpAnswer, HttpRequest, Problem, Tas
 from pytest_fanout.session import api
 from pytest_fanout.session.after import AfterTheEnd
 from pytest_fanout.session.anchors import Anchors
+from pytest_fanout.session.branching import branching_of
 from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
@@ -157,6 +158,7 @@ class FanoutSession:
         self.outside = Outside(self.meter, self.runner)
         if self.mode in ("record", "rerecord") and not self.serves:
             self.runner.prover = Prover(self.config, self.outside.reaper)
+        self.runner.branching = branching_of(self, volatile)
         with_children = [name for name, agent in self.settings.agents.items() if agent.children]
         if with_children:
             self.meter.count_children(with_children)

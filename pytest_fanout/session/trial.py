@@ -26,6 +26,7 @@ from pytest_fanout.records import (
     StaleNote,
     TaskRun,
 )
+from pytest_fanout.session.branching import Branch, Branching, first_changed, ordered
 from pytest_fanout.session.failures import TrialFailed, failed_inputs
 from pytest_fanout.session.items import MeasuredTask
 from pytest_fanout.session.proof import Proof, Prover, Replay, compared, unproved_text
@@ -99,6 +100,7 @@ class TrialRunner:
         self._work: MeasuredTask | None = None
         self.prover = prover  # where recordings are made
         self.allowance: Allowance | None = None  # of a live run
+        self.branching: Branching | None = None  # where it was asked for
 
     def run(self, work: MeasuredTask, call: Callable[[], Any]) -> tuple[TaskRun, BaseException | None]:
         """Measure one trial.
@@ -139,14 +141,18 @@ class TrialRunner:
         *,
         replayed: bool = False,
         source: ReplaySource | None = None,
+        branch: Branch | None = None,
     ) -> Played:
         if self.allowance is not None and not replayed and not self.allowance.may_begin():
             pytest.skip("not begun: the run has come to its spend limit")
         if replayed:
             source = ReplaySource(recording, self.volatile, work.label)
+        elif branch is not None:
+            recording, source = branch.recording, branch.source
         redacted = RedactedSource(source, self.redact) if source is not None else None
         caps = self.budget.caps_for(work.agent)
-        scope = self.meter.open_task(work.agent, work.task, work.trial, caps, redacted)
+        resumes_ms = branch.source.resumes_ms if branch is not None else None
+        scope = self.meter.open_task(work.agent, work.task, work.trial, caps, redacted, resumes_ms=resumes_ms)
         self.scope = scope
         work.duration_ms = None
         work.agent_ended = lambda: self._agent_ended(work, scope)
@@ -180,7 +186,9 @@ class TrialRunner:
             # left as it is, pytest would pass it over: whether a failure fails the item, the anchor says
             error = TrialFailed(f"called pytest.xfail: {error.msg}")
         duration = trace.duration_ms if work.duration_ms is None else work.duration_ms
-        if source is None or redacted is None:
+        if branch is not None:
+            branch.went_live = scope.source is None
+        if source is None or redacted is None or (branch is not None and branch.went_live):
             played = Played(trace, self._measure(trace.exchanges, duration), error, duration)
         else:
             duration = replayed_duration(recording, trace.exchanges, source.leftover)
@@ -188,6 +196,7 @@ class TrialRunner:
             measured = self._measure(trace.exchanges, duration if is_timed else None)
             ignored = dict(source.ignored)
             played = Played(trace, measured, error, duration, source.note(), source.leftover, ignored)
+        if redacted is not None:
             played.fault = redacted.fault
         scope.conclude(played.measured)
         return played
@@ -209,7 +218,14 @@ class TrialRunner:
         begun_at = int(time.time())
         assert self.prover is not None
         self.prover.begin()
-        live = self._play(work, call, None)
+        branch, told = self.branching.begin(work, old) if self.branching is not None else (None, ())
+        live = self._play(work, call, None, branch=branch)
+        if branch is not None and old is None and not branch.went_live:
+            branch, live = None, self._play(work, call, None)  # else it would be another trial once more
+        live.leftover = 0
+        shared = sum(exchange.replayed for exchange in live.trace.exchanges)
+        if branch is not None and not shared:
+            told = (*told, first_changed(work.agent))
         status = status_of(live)
         problems: tuple[Problem, ...] = ()
         volatile: tuple[str, ...] = ()
@@ -235,11 +251,13 @@ class TrialRunner:
                     duration_ms=live.duration_ms,
                     status=status,
                     passed=live.error is None,
-                    exchanges=self._storable(live.trace.exchanges),
+                    exchanges=self._storable(live.trace.exchanges, branch),
                     models_requested=live.measured.models_requested,
                     models_served=live.measured.models_served,
                     draw=old.draw + 1 if old else 1,
                     replaced=(*old.replaced, old.digest) if old else (),
+                    branched_from=branch.root if branch is not None and shared else None,
+                    shared=shared,
                 )
                 proof = self._prove(self.prover, work, made)
                 if proof.differences:
@@ -252,8 +270,9 @@ class TrialRunner:
         if stored is not None:
             # the same code over the stored form, so that every later replay gives exactly these numbers
             live.measured = self._measure(stored.exchanges, stored.duration_ms)
-        task_run = self._task_run(work, live, stored, problems=problems, new_draw=True)
-        return replace(task_run, volatile=volatile), live.error
+        task_run = self._task_run(work, live, stored, problems=(*told, *problems), new_draw=True)
+        saved = live.trace.replayed_calls
+        return replace(task_run, volatile=volatile, saved_calls=saved), live.error
 
     def _prove(self, prover: Prover, work: MeasuredTask, made: Recording) -> Proof:
         """Have the trial replayed at once from its stored form.
@@ -288,10 +307,13 @@ class TrialRunner:
     def _measure(self, exchanges: Sequence[Exchange], duration_ms: int | None) -> Measured:
         return measure_trial(exchanges, duration_ms, self.codecs, self.budget.measure.model_hosts)
 
-    def _storable(self, exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    def _storable(self, exchanges: Sequence[Exchange], branch: Branch | None) -> tuple[Exchange, ...]:
         kept = []
-        for exchange in exchanges:
+        for exchange in ordered(exchanges):
             if exchange.role == "refused" or exchange.live_input:
+                continue
+            if exchange.replayed and branch is not None:
+                kept.append(branch.as_recorded(exchange))
                 continue
             request, answer = self.redact(exchange.request, exchange.answer)
             assert answer is not None
@@ -346,6 +368,7 @@ class TrialRunner:
             spent_calls=played.trace.spent_calls,
             ignored=played.ignored,
             failures=dict(measured.failures),
+            shared_prefix=recording.branched_from if recording else None,
         )
 
 

@@ -56,6 +56,7 @@ def _task(trials: list[TaskRun]) -> BaselineTask:
             begun_at=trial.begun_at,
             models_requested=trial.models_requested,
             models_served=trial.models_served,
+            shared_prefix=trial.shared_prefix,
         )
         for trial in trials
     )

@@ -43,7 +43,8 @@ identical_errors = 5
 [default.judge]
 drift = "25% in 90 days"
 
-# volatile, passthrough, live_inputs, ignore, model_hosts: lists; seal_keys, strict_egress: true or false.
+# volatile, passthrough, live_inputs, ignore, model_hosts, stateful_tools: lists.
+# seal_keys, strict_egress: true or false.
 [measure]
 volatile = []
 """
@@ -54,7 +55,7 @@ _DRIFT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)% in (\d{1,5}) days\Z")
 _NAMED = ("tool_calls", "tool_ms")
 _SHARES = ("capped", "failed")
 _CAPACITY = frozenset({"capacity.gpus_p95", "capacity.cost_month", "capacity.cliffs"})
-_LISTS = ("volatile", "passthrough", "live_inputs", "ignore", "model_hosts")
+_LISTS = ("volatile", "passthrough", "live_inputs", "ignore", "model_hosts", "stateful_tools")
 _FLAGS = ("seal_keys", "strict_egress")
 _LARGEST = 2**53 - 1
 

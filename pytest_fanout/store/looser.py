@@ -10,6 +10,7 @@ from pytest_fanout.records import Budget, Caps, Change, JudgeRules, Limit, Measu
 from pytest_fanout.store.budget import names_of
 
 _ADMITS = ("volatile", "passthrough", "live_inputs", "ignore")  # each entry lets something through
+_WATCHES = ("model_hosts", "stateful_tools")  # each entry keeps something from being passed over
 _CAPS = tuple(field.name for field in fields(Caps))
 
 
@@ -79,9 +80,10 @@ def _looser_measure(base: MeasureRules, head: MeasureRules) -> Iterator[Change]:
         for entry in getattr(head, name):
             if entry not in getattr(base, name):
                 yield _change(f"measure.{name}", None, entry)
-    for host in base.model_hosts:
-        if host not in head.model_hosts:
-            yield _change("measure.model_hosts", host, None)
+    for name in _WATCHES:
+        for entry in getattr(base, name):
+            if entry not in getattr(head, name):
+                yield _change(f"measure.{name}", entry, None)
     for flag in ("seal_keys", "strict_egress"):
         if getattr(base, flag) and not getattr(head, flag):
             yield _change(f"measure.{flag}", True, False)
@@ -143,10 +145,10 @@ def _stricter_judge(base: JudgeRules, head: JudgeRules) -> JudgeRules:
 
 def _stricter_measure(base: MeasureRules, head: MeasureRules) -> MeasureRules:
     both = {name: tuple(entry for entry in getattr(head, name) if entry in getattr(base, name)) for name in _ADMITS}
-    hosts = (*head.model_hosts, *(host for host in base.model_hosts if host not in head.model_hosts))
+    either = {name: tuple(dict.fromkeys((*getattr(head, name), *getattr(base, name)))) for name in _WATCHES}
     return MeasureRules(
         **both,
-        model_hosts=hosts,
+        **either,
         seal_keys=base.seal_keys or head.seal_keys,
         strict_egress=base.strict_egress or head.strict_egress,
     )

@@ -64,6 +64,7 @@ class ReplaySource:
         task_label: how notes call the trial, e.g. ``support::refund::t1``.
         forgiving: answer a request that is not on the recording with the unused one that is most like it, so that all
             that differs is seen in one run; it is noted as a miss all the same.
+        until_miss: after the first request that is not on the recording nothing is answered any more.
 
     Raises:
         ConfigError: an entry of ``volatile`` that cannot be read.
@@ -76,11 +77,13 @@ class ReplaySource:
         task_label: str = "",
         *,
         forgiving: bool = False,
+        until_miss: bool = False,
     ) -> None:
         self.task_label = task_label
         self.ignored: Counter[str] = Counter()  # requests that an entry of ``volatile`` made no other question of
         self.missed: list[Missed] = []  # of a forgiving source
         self._forgiving = forgiving
+        self._until_miss = until_miss
         self._words: dict[int, Words] = {}
         self._keys: dict[int, Hashable] = {}
         self.other_hosts: set[str] = set()  # asked, but recorded under another host: a notice, no more
@@ -108,6 +111,8 @@ class ReplaySource:
         raw = hashlib.sha256(request.body).hexdigest() if request.body else ""
         key = (request.method.upper(), bodies.match_target(request.url, role), raw)
         with self._lock:
+            if self._until_miss and self._miss is not None:
+                return None
             self._asked[_endpoint(request, role)] += 1
             index = self._take(self._by_raw.get(key))
             if index is None and self._served < len(self._exchanges):
@@ -134,6 +139,16 @@ class ReplaySource:
     def leftover(self) -> int:
         """Recorded exchanges that nobody has asked for."""
         return len(self._exchanges) - self._served
+
+    def resumes_ms(self, idle_ms: int) -> int:
+        """When, by the clock of the recording, the first request is sent that is not on it: when the one was sent that
+        it stands for, where that comes after all that was asked; else ``idle_ms`` after the last recorded answer."""
+        with self._lock:
+            asked = [exchange for exchange, used in zip(self._exchanges, self._used, strict=True) if used]
+            place = self._miss.expected if self._miss is not None else None
+            if place is not None and all(e.started_ms <= self._exchanges[place].started_ms for e in asked):
+                return self._exchanges[place].started_ms
+            return max((e.started_ms + e.answer.ended_ms for e in asked), default=0) + idle_ms
 
     @property
     def asked(self) -> int:

@@ -43,7 +43,8 @@ _HEADER: Mapping[str, tuple[type, ...]] = {
     "hosts": (list,),
     "version": _TEXT,
 }
-_IMPORTED = frozenset({"imported"})  # from cassettes
+_OPTIONAL = frozenset({"imported", "branched"})  # from cassettes; with the beginning of another recording
+_BRANCHED: Mapping[str, tuple[type, ...]] = {"from": _TEXT, "exchanges": _WHOLE}
 _EXCHANGE: Mapping[str, tuple[type, ...]] = {
     "seq": _WHOLE,
     "layer": _TEXT,
@@ -145,7 +146,14 @@ def _header_line(recording: Recording) -> dict[str, Any]:
         "hosts": sorted(hosts_of(recording.exchanges)),
         "version": _version(),
         **({"imported": list(recording.imported)} if recording.imported else {}),
+        **_branched(recording),
     }
+
+
+def _branched(recording: Recording) -> dict[str, Any]:
+    if recording.branched_from is None:
+        return {}
+    return {"branched": {"from": recording.branched_from, "exchanges": recording.shared}}
 
 
 def _version() -> str:
@@ -284,6 +292,8 @@ def decode(data: bytes, where: str, mend: str) -> Recording:
         tuple(header["replaced"]),
         digest,
         tuple(header.get("imported", ())),
+        header.get("branched", {}).get("from"),
+        header.get("branched", {}).get("exchanges", 0),
     )
 
 
@@ -299,7 +309,7 @@ def header_of(text: bytes, where: str, mend: str) -> dict[str, Any]:
             mend="upgrade pytest-fanout",
         )
     try:
-        _check(header, _HEADER, _IMPORTED)
+        _check(header, _HEADER, _OPTIONAL)
         if version != FORMAT:
             raise _Malformed(f"format must be {FORMAT!r}")
         for key in ("models_requested", "models_served", "replaced", "hosts"):
@@ -307,6 +317,10 @@ def header_of(text: bytes, where: str, mend: str) -> dict[str, Any]:
         if type(header.get("imported", [])) is not list:
             raise _Malformed("imported has the wrong type")
         _items(header.get("imported", []), (str,), "imported")
+        if "branched" in header:
+            _check(header["branched"], _BRANCHED)
+            if header["branched"]["exchanges"] > header["exchanges"]:
+                raise _Malformed("branched names more exchanges than there are")
     except _Malformed as error:
         raise _malformed(header, str(error), f"{where}:1", mend) from None
     return dict(header)

@@ -240,6 +240,17 @@ def test_a_model_host_that_is_dropped_is_a_loosening() -> None:
     assert stricter(base, head).measure.model_hosts == ("llm.example",)
 
 
+def test_a_declaration_of_state_that_is_dropped_is_a_loosening() -> None:
+    """Its tasks would be branched from then on; to declare one is free."""
+    base = parse_budget(b'schema = 1\n[measure]\nstateful_tools = ["support", "research::tides"]\n')
+    head = parse_budget(b'schema = 1\n[measure]\nstateful_tools = ["support", "orders"]\n')
+
+    assert [(change.name, change.old) for change in looser(base, head)] == [
+        ("measure.stateful_tools", "research::tides")
+    ]
+    assert stricter(base, head).measure.stateful_tools == ("support", "orders", "research::tides")
+
+
 def test_a_new_agent_entry_is_compared_with_the_default_that_held() -> None:
     """Naming an agent for the first time can loosen it as well."""
     head = parse_budget(DEFAULT_TEXT.encode() + b'[agents.x.limits]\n"tokens.p95" = "none"\n')

@@ -79,6 +79,34 @@ def test_an_innocent_prompt_costs_one_look(ten: Project, model: ModelServer) -> 
     assert (again.verdict, again.exit) == ("pass", 0), again.text
 
 
+def test_an_edit_of_the_last_step_costs_the_last_calls(ten: Project, model: ModelServer) -> None:
+    """With --fanout-branch the plans come from the recordings: only the ten calls after them are made. The report says
+    so, the recordings name the anchor's, and a replay of them without the option gives the same numbers and verdict."""
+    ten.edit("shop.py", "Plan very briefly.", "Plan briefly.")
+    ten.edit("shop.py", '"Work."', '"Work well."')
+    ten.commit("another prompt of the last step")
+    result = ten.pytest("--fanout-mode=record", "--fanout-branch")
+
+    assert (result.verdict, result.exit) == ("pass", 0), result.text
+    assert [entry.json["messages"][0]["content"] for entry in model.generated] == ["Work well."] * TASKS
+    anchor = json.loads((ten.root / "baselines/support.json").read_text())["tasks"]
+    headers = [json.loads(path.read_bytes().splitlines()[0]) for path in ten.root.rglob("recordings/*/*/t1.jsonl")]
+    assert {header["task"]: header["branched"] for header in headers} == {
+        task: {"from": entry["recording"][0], "exchanges": 1} for task, entry in anchor.items()
+    }
+    told = (
+        "support: 10 of 10 trials keep the beginning of an earlier recording and went on live from their first changed "
+        "request (10 live calls made, 10 saved); beside the anchor each is compared with the trial that it shares it "
+        "with"
+    )
+    assert told in [notice["text"] for notice in result.agent["notices"]]
+    again = ten.pytest()
+    assert (again.verdict, again.exit) == ("pass", 0), again.text
+    assert len(model.generated) == TASKS
+    assert again.agent["evidence"] == result.agent["evidence"]
+    assert [trial["samples"] for trial in again.agent["tasks"]] == [trial["samples"] for trial in result.agent["tasks"]]
+
+
 def test_under_xdist_the_same_trials_run(ten: Project, model: ModelServer) -> None:
     """Two workers, the same verdict, and neither a trial more nor one less."""
     result = ten.pytest("--fanout-mode=live", "-n2")

@@ -443,6 +443,9 @@ MALFORMED = [
     (put(0, "format", "other"), 1, 'format must be "pytest-fanout/recording/1"'),
     (put(0, "exchanges", 2), 1, "exchanges is 2, found 1"),
     (lambda lines: lines[0].pop("task"), 1, "the document lacks 'task'"),
+    (put(0, "branched", {"from": "sha256:0"}), 1, "branched lacks 'exchanges'"),
+    (put(0, "branched", {"from": 1, "exchanges": 1}), 1, "branched.from must be string"),
+    (put(0, "branched", {"from": "x", "exchanges": 2}), 1, "branched names more exchanges than there are"),
     (put(1, "seq", True), 2, "seq must be integer"),
     (put(1, "started_ms", -1), 2, "started_ms breaks the rule minimum 0"),
     (put(1, "request", "cookie", "x"), 2, "request has unknown key 'cookie'"),
@@ -468,6 +471,17 @@ def test_a_malformed_line_is_named_with_its_key(
     assert refusal(lambda: store.load("support", "refund", 1)) == (
         f"{path}:{line}: {what}\n  mend: {MEND}\n  see: docs/messages.md#recording-malformed"
     )
+
+
+def test_a_branched_recording_names_its_beginning(store: RecordingStore) -> None:
+    """What it says of itself survives the file, and one that was not branched says nothing of it."""
+    made = replace(recording(chat("a", "b")), branched_from="sha256:" + "1" * 64, shared=1)
+    stored, plain = store.save(made), store.save(recording(chat("a"), trial=2))
+
+    assert store.load("support", "refund", 1) == stored
+    assert (stored.branched_from, stored.shared) == ("sha256:" + "1" * 64, 1)
+    assert (plain.branched_from, plain.shared) == (None, 0)
+    assert b"branched" not in store.path("support", "refund", 2).read_bytes()
 
 
 def test_a_line_that_is_no_json_is_named(store: RecordingStore) -> None:

@@ -395,3 +395,25 @@ def test_one_change_in_many_texts_is_of_one_kind(stored: RecordingStore) -> None
         kinds.add(note.kinds)
 
     assert kinds == {('messages[0] (user): "…briefly…" -> "…in one word…"',)}
+
+
+def test_a_source_that_ends_at_its_first_miss() -> None:
+    """Whatever is asked after a request that is not on the recording hears nothing, though it is on it."""
+    source = ReplaySource(recording(chat("a", "b", "c")), until_miss=True)
+
+    assert source.answer(chat_request("a"), "model") is not None
+    assert source.answer(chat_request("x"), "model") is None
+    assert source.answer(chat_request("b"), "model") is None
+    assert source.leftover == 2
+
+
+def test_when_the_first_request_that_was_missed_is_sent() -> None:
+    """The recorded ones are sent at 0, 10 and 20 ms and answered in 6. A changed second one is sent as the recorded one
+    was; after the third, no recorded one stands for it, so that it follows its answer by what the agent took; and
+    one more than there were follows the last answer."""
+    changed, late, more = (ReplaySource(recording(chat("a", "b", "c")), until_miss=True) for _ in range(3))
+    for source, texts in ((changed, "ax"), (late, "acx"), (more, "abcx")):
+        for text in texts:
+            source.answer(chat_request(text), "model")
+
+    assert [source.resumes_ms(3) for source in (changed, late, more)] == [10, 29, 29]
