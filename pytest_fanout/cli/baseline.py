@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli import planning, recordings
+from pytest_fanout.cli import judging, planning, recordings
 from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
@@ -154,6 +154,22 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
             click.echo(done.why)
         code = max(code, done.exit_code)
     sys.exit(code)
+
+
+@main.command()
+@click.option(
+    "--report", "patterns", multiple=True, required=True, metavar="GLOB", help="The shards' reports; repeatable."
+)
+@click.option("--out", default=REPORT, metavar="PATH", show_default=True, help="The report of the whole run.")
+def combine(patterns: tuple[str, ...], out: str) -> None:
+    """Judge all shards of one run (pytest --fanout-shard=I/N), and write the report that `verify` takes.
+
+    \b
+    Example:
+      fanout-baseline combine --report 'shards/*/fanout-report.json'
+    """
+    settings, repo = _project()
+    sys.exit(judging.combine_shards(settings, repo, patterns, Path(out), os.environ))
 
 
 @main.command()

@@ -215,7 +215,8 @@ class Finish:
                     "incomplete",
                 )
             )
-        if not told.task_runs and not any(problem.verdict == "incomplete" for problem in problems):
+        is_empty = self.shard is not None and not self.expected and not told.deselected
+        if not told.task_runs and not is_empty and not any(problem.verdict == "incomplete" for problem in problems):
             problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
         selection = told.deselected > 0 or self.narrowed or told.node_ids_given
         partial = bool(
