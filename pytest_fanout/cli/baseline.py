@@ -173,6 +173,19 @@ def combine(patterns: tuple[str, ...], out: str) -> None:
 
 
 @main.command()
+@click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report to show.")
+@click.option("--expect-head", metavar="SHA", help="Refuse a report that is not of this commit.")
+def comment(report: str, expect_head: str | None) -> None:
+    """Print the report as a comment for a pull request, in Markdown. The report is believed nothing and runs nothing.
+
+    \b
+    Example, in a job that knows the commit from elsewhere than the report:
+      fanout-baseline comment --expect-head "$HEAD_SHA" > comment.md
+    """
+    sys.exit(judging.say_comment(Path(report), expect_head))
+
+
+@main.command()
 @click.argument("agent", required=False)
 @click.option("--recording", "task", metavar="TASK", help="Print a recording as a conversation: by task id or a part.")
 @click.option("--trial", type=click.IntRange(min=1), metavar="N", help="Which of its recordings; else the first.")

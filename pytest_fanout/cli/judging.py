@@ -1,4 +1,4 @@
-"""``fanout-baseline combine`` and what the commands share that judge a run and write its report."""
+"""``fanout-baseline combine`` and ``comment``: a run judged and its report written, a report shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_fanout.capacity.profiles import find_profile
 from pytest_fanout.cli.console import clean, say_verdict
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.config import Settings, is_ci
-from pytest_fanout.errors import EXIT_OVER, EXIT_WITHIN, FanoutError
+from pytest_fanout.errors import EXIT_OVER, EXIT_WITHIN, FanoutError, IntegrityError
 from pytest_fanout.gate import combine, evaluate, exit_code, verify
 from pytest_fanout.gate.costs import fleet_of, with_costs
 from pytest_fanout.records import Run, Verdict
@@ -83,3 +83,31 @@ def combine_shards(
         click.echo(f"pytest ended with exit code {run.session.pytest_exit} in a shard, so that this cannot pass")
         code = EXIT_OVER
     return code
+
+
+def say_comment(path: Path, expect_head: str | None) -> int:
+    """Print the comment, also one that says that there is nothing to show; give back the exit code."""
+    from pytest_fanout.report.comment import comment, unreadable
+    from pytest_fanout.store.judgements import read_judgement
+    from pytest_fanout.store.reports import read_report
+
+    try:
+        run, verdict = read_report(path), read_judgement(path)
+        commits = {verdict.head.rev, verdict.head.merges}
+        if expect_head is not None and expect_head not in commits:
+            raise IntegrityError(
+                "report-of-another-commit",
+                f"the report is of commit {(verdict.head.rev or 'none')[:12]}, and --expect-head is {expect_head[:12]}",
+                mend="take the report of the run that was made for this commit",
+            )
+    except FanoutError as error:
+        click.echo(f"error: {clean(str(error), keep_lines=True)}", err=True)
+        _print(unreadable(clean(error.what)))
+        return error.exit_code
+    _print(comment(run, verdict))
+    return EXIT_WITHIN
+
+
+def _print(markdown: str) -> None:
+    """For a file more than for a terminal: UTF-8 whatever the console speaks."""
+    click.echo(markdown.encode("utf-8", "replace"), nl=False)
