@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli import judging, planning, recordings
+from pytest_fanout.cli import approving, judging, planning, recordings
 from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
@@ -99,14 +99,8 @@ def accept(
     if not plan.classes and not plan.budget:
         click.echo("nothing to accept")
         return
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(
-                "needs-yes", "there is no terminal to ask on, and nothing was written", mend="add --yes to write it"
-            )
-        if not click.confirm("Write this?"):
-            click.echo("nothing was written")
-            return
+    if not approving.confirmed(yes):
+        return
     done = carry_out(plan, settings)
     for name in done.written:
         click.echo(f"wrote {clean(name)}")
@@ -114,6 +108,22 @@ def accept(
         click.echo(f"removed {clean(name)}")
     folder = folder_of(settings)
     click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  have {folder}/ reviewed by its code owners")
+
+
+@main.command()
+@click.option("--agent", required=True, metavar="NAME", help="The class that may pass.")
+@click.option("--reason", required=True, metavar="TEXT", help="For the reviewer: at least 20 characters.")
+@click.option("--hours", type=int, default=24, show_default=True, metavar="N", help="How long, from now: at most 72.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def waive(agent: str, reason: str, hours: int, yes: bool) -> None:
+    """For an emergency: let a class pass for some hours although it is over budget or stale. Caps and `max` hold.
+
+    \b
+    Example:
+      fanout-baseline waive --agent support --hours 12 --reason "Hotfix of the outage, FAN-311"
+    """
+    settings, repo = _project()
+    sys.exit(approving.waive(settings, repo, agent, reason, hours, yes=yes, environ=os.environ))
 
 
 @main.command()

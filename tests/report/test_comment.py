@@ -98,14 +98,14 @@ def test_a_hostile_report_can_do_nothing(tmp_path: Path) -> None:
         assert not re.search(r"[@|`\x1b]|https?:", span)
 
 
-@pytest.mark.parametrize("repeat", [50, 5_000])
-def test_a_comment_is_never_longer_than_github_takes(repeat: int, tmp_path: Path) -> None:
-    """Thousands of rows of names as long as they can be: the verdict still stands in it."""
+@pytest.mark.parametrize("classes", [5, 40])
+def test_a_comment_is_never_longer_than_github_takes(classes: int) -> None:
+    """Rows of names as long as they can be: the verdict still stands in it."""
     run, verdict = CASES["regressed"]
     result = verdict.classes[0]
     long = [
         replace(result, agent=f"{number}" + "<@&" * 200, metrics=result.metrics * 5, missing=("<" * 400,) * 40)
-        for number in range(repeat // 10)
+        for number in range(classes)
     ]
 
     text = comment(run, replace(verdict, classes=tuple(long)))
