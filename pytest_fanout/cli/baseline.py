@@ -17,8 +17,8 @@ from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
 from pytest_fanout.gate import verify as verify_report
-from pytest_fanout.gate.start import REPORT, start
-from pytest_fanout.gate.tree import folder_of, to_commit
+from pytest_fanout.gate.start import REPORT
+from pytest_fanout.gate.tree import to_commit
 from pytest_fanout.judge import stats_of
 from pytest_fanout.store.git import Repository
 
@@ -47,25 +47,13 @@ def main() -> None:
 
 @main.command()
 def init() -> None:
-    """Write budget.toml with its defaults, and keep the report out of git. Overwrites nothing."""
-    settings = find_settings(Path.cwd())
-    done = start(settings)
-    for name in done.written:
-        click.echo(f"wrote {name}")
-    for name in done.kept:
-        click.echo(f"kept {name}")
-    folder = folder_of(settings)
-    click.echo(
-        f"\nDemand, GPUs and prices, if you want capacity figures, stand in {folder}/fleet.toml.\n"
-        "\nWho may approve is decided by your code owners. In .github/CODEOWNERS:\n"
-        f"  /{folder}/      @your-org/capacity\n"
-        "  /fixtures/      @your-org/capacity\n"
-        "  /.github/       @your-org/platform\n"
-        "  /pyproject.toml @your-org/platform\n"
-        "\nnext:\n"
-        f'  git add {folder} .gitignore && git commit -m "Add the fanout budget"\n'
-        "  pytest --fanout-budget --fanout-mode=record"
-    )
+    """Write what a project needs and lacks: budget.toml, .gitignore, .gitattributes. Overwrites nothing.
+
+    \b
+    Example:
+      fanout-baseline init && git add baselines .gitignore .gitattributes
+    """
+    approving.init(find_settings(Path.cwd()))
 
 
 @main.command()
@@ -106,8 +94,7 @@ def accept(
         click.echo(f"wrote {clean(name)}")
     for name in done.removed:
         click.echo(f"removed {clean(name)}")
-    folder = folder_of(settings)
-    click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  have {folder}/ reviewed by its code owners")
+    click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  {approving.review_advice(settings, repo)}")
 
 
 @main.command()

@@ -165,6 +165,7 @@ def test_a_repository_without_a_commit(tmp_path: Path) -> None:
 def test_the_command_says_what_it_does_and_asks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a terminal nothing is written until --yes says so; an earlier waiver is told."""
     monkeypatch.setattr(time, "time", lambda: float(NOW))
+    world.write(".github/CODEOWNERS", "/baselines/ @org/capacity\n")
     words = ["waive", "--agent", "support", "--reason", REASON]
 
     done = CliRunner().invoke(main, words)
@@ -178,7 +179,7 @@ def test_the_command_says_what_it_does_and_asks(world: World, monkeypatch: pytes
         "\n"
         "next:\n"
         "  git add baselines && git commit\n"
-        "  have baselines/ reviewed by its code owners\n"
+        "  have baselines/ reviewed by its code owners: @org/capacity\n"
         "  before 2026-11-30 12:00 UTC: mend it, or fanout-baseline accept --agent support\n"
     )
     done = CliRunner().invoke(main, [*words, "--hours", "72", "--yes"])
