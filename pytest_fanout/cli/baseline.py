@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli import approving, judging, planning, recordings
+from pytest_fanout.cli import approving, auditing, judging, planning, recordings
 from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
@@ -180,6 +180,22 @@ def comment(report: str, expect_head: str | None) -> None:
       fanout-baseline comment --expect-head "$HEAD_SHA" > comment.md
     """
     sys.exit(judging.say_comment(Path(report), expect_head))
+
+
+@main.command()
+@click.option(
+    "--agent", "agents", multiple=True, metavar="NAME", help="Only this class (or budget, fleet); repeatable."
+)
+@click.option("--most", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Commits to look at.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def log(agents: tuple[str, ...], most: int, form: str) -> None:
+    """The audit: what each commit of the main line did to anchors and budget, by which approval, or by none.
+
+    \b
+    Example:
+      fanout-baseline log --agent support
+    """
+    auditing.say_log(*_project(), agents, most, form)
 
 
 @main.command()

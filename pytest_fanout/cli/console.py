@@ -135,13 +135,21 @@ def say_plan(plan: Plan) -> None:
         click.echo(f"{clean(agent)}: its committed anchor is this run already")
 
 
-def _say_changes(changes: Sequence[Change]) -> None:
+def change_lines(changes: Sequence[Change]) -> list[str]:
+    """The changes that an approval shows its reviewer, a line each, at most twenty."""
+    lines = []
     for change in changes[:_MOST_CHANGES]:
         scope = " (common tasks)" if change.scope == "common" else ""
         values = "" if change.old is None and change.new is None else f": {_value(change.old)} -> {_value(change.new)}"
-        click.echo(f"  {change.what.replace('_', ' ')} {clean(change.name)}{scope}{values}")
+        lines.append(f"{change.what.replace('_', ' ')} {clean(change.name)}{scope}{values}")
     if len(changes) > _MOST_CHANGES:
-        click.echo(f"  and {len(changes) - _MOST_CHANGES} more")
+        lines.append(f"and {len(changes) - _MOST_CHANGES} more")
+    return lines
+
+
+def _say_changes(changes: Sequence[Change]) -> None:
+    for line in change_lines(changes):
+        click.echo(f"  {line}")
 
 
 def _value(value: int | str | None) -> str:
