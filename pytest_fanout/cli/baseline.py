@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli import approving, auditing, judging, planning, recordings
+from pytest_fanout.cli import approving, auditing, judging, planning, recordings, resolving
 from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
@@ -196,6 +196,23 @@ def log(agents: tuple[str, ...], most: int, form: str) -> None:
       fanout-baseline log --agent support
     """
     auditing.say_log(*_project(), agents, most, form)
+
+
+@main.command()
+@click.option(
+    "--main", "side", type=click.Choice(["ours", "theirs"]), help="Whose anchors hold; else as branches tell."
+)
+def resolve(side: str | None) -> None:
+    """Mend a merge conflict in baselines and recordings: the main branch's anchors, and what still fits of both sides.
+
+    Code and eval sets are resolved by hand first: recordings are replayed against them. Nothing is committed.
+
+    \b
+    Example:
+      git merge origin/main    # conflicts
+      fanout-baseline resolve && git commit
+    """
+    sys.exit(resolving.resolve_conflict(*_project(), side))
 
 
 @main.command()
