@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any
 import click
 
 from pytest_fanout.capacity.profiles import find_profile
-from pytest_fanout.cli.console import clean, say_verdict
+from pytest_fanout.cli.console import clean, masker, say_verdict
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import EXIT_OVER, EXIT_WITHIN, FanoutError, IntegrityError
@@ -83,6 +84,19 @@ def combine_shards(
         click.echo(f"pytest ended with exit code {run.session.pytest_exit} in a shard, so that this cannot pass")
         code = EXIT_OVER
     return code
+
+
+def say_judged(run: Run, repo: Repository, settings: Settings, form: str) -> int:
+    """Print a run judged anew, as Markdown or as the document of the report; give back the exit code."""
+    from pytest_fanout.report.json import document
+    from pytest_fanout.report.markdown import render
+
+    verdict = masker().record(judged(run, repo, settings))
+    if form == "md":
+        click.echo(render(run, verdict).rstrip("\n"))
+    else:
+        click.echo(json.dumps(document(run, verdict), indent=1, ensure_ascii=True))
+    return exit_code(verdict)
 
 
 def say_comment(path: Path, expect_head: str | None) -> int:
