@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import UsageError
 from pytest_fanout.gate.tree import folder_of
-from pytest_fanout.records import MEASURED, Run
+from pytest_fanout.records import MEASURED, Run, TaskRun
 from pytest_fanout.store.conflicts import Sides, sides_of, stage, take_file, take_folder, unmerged
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import slug_of
@@ -140,8 +140,15 @@ def resolve(
 
 
 def _unfit(run: Run) -> set[tuple[str, str]]:
-    """Tasks of which a trial was not measured."""
-    return {(trial.agent, trial.task) for trial in run.tasks if trial.status not in MEASURED}
+    """Tasks of which a trial was not measured on its recording."""
+    return {(trial.agent, trial.task) for trial in run.tasks if not _fits(trial)}
+
+
+def _fits(trial: TaskRun) -> bool:
+    """An agent that fails before it asks, or on its way, shows nothing of its recording."""
+    asked = bool(trial.samples.get("fanout")) or trial.no_calls
+    broken_off = trial.status == "failed" and trial.leftover > 0
+    return trial.status in MEASURED and asked and not broken_off
 
 
 def _folders(tasks: Iterable[tuple[str, str]]) -> set[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from gate_world import TWENTY, World, git, make_run, started
+from gate_world import TWENTY, World, git, make_run, started, with_trials
 
 from pytest_fanout.cli import resolving
 from pytest_fanout.cli.baseline import main
@@ -146,6 +147,20 @@ def test_what_nobody_conflicted_on_is_told_when_it_fits_no_more(world: World) ->
     done = mend(world, {"t1": BOTH, "t2": BOTH, "t3": BOTH, "t9": MAIN})
 
     assert (done.to_record, held(world, "t9")) == (("support::t9",), {"t1.jsonl": "feature\n"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"samples": {"fanout": 0}}, {"status": "failed", "leftover": 2}, {"status": "invalid"}, {"status": "crashed"}],
+)
+def test_an_agent_that_fails_shows_nothing_of_its_recordings(world: World, changes: dict[str, Any]) -> None:
+    """It never asked, or broke off: such a task is told, and not taken for one that fits."""
+    merge(world)
+    conflict = find_conflict(world.repo, world.settings, None)
+    assert conflict is not None
+    run = with_trials(make_run({"t1": [1], "t2": [1]}), "t2", **changes)
+
+    assert resolve(conflict, world.repo, world.settings, lambda: run, lambda line: None).to_record == ("support::t2",)
 
 
 def test_a_deletion_is_a_side_as_well(world: World) -> None:
