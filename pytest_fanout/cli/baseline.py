@@ -242,7 +242,7 @@ def combine(patterns: tuple[str, ...], out: str) -> None:
 @click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report to show.")
 @click.option("--expect-head", metavar="SHA", help="Refuse a report that is not of this commit.")
 def comment(report: str, expect_head: str | None) -> None:
-    """Print the report as a comment for a pull request, in Markdown. The report is believed nothing and runs nothing.
+    """Print the report as a comment for a pull request, in Markdown. Nothing in the report is believed or run.
 
     \b
     Example, in a job that knows the commit from elsewhere than the report:
