@@ -11,15 +11,16 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli import planning, recordings
-from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say_plan, say_verdict, table
+from pytest_fanout.cli import approving, auditing, judging, planning, previews, recordings, resolving
+from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say, say_plan, say_verdict, table
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
 from pytest_fanout.gate import verify as verify_report
-from pytest_fanout.gate.start import REPORT, start
-from pytest_fanout.gate.tree import folder_of, to_commit
+from pytest_fanout.gate.start import REPORT
+from pytest_fanout.gate.tree import to_commit
 from pytest_fanout.judge import stats_of
+from pytest_fanout.report.summary import means
 from pytest_fanout.store.git import Repository
 
 
@@ -42,43 +43,91 @@ def main() -> None:
     """Anchors, budget and approvals of pytest-fanout.
 
     Exit codes: 0 within budget or done, 1 over budget, 2 usage, 3 not measured or not accepted, 4 integrity or no base.
+
+    \b
+    A change that costs more, from red to green:
+      pytest --fanout-budget                     red: over budget
+      fanout-baseline accept --reason "…"        shows it, writes the approval
+      git add baselines fixtures && git commit   and have it reviewed
     """
 
 
-@main.command()
+def _names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Classes of the settings, for the shell; a project that cannot be read has none."""
+    try:
+        names = find_settings(Path.cwd()).agents
+    except FanoutError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+_agents = click.option(
+    "--agent", "agents", multiple=True, metavar="NAME", help="Only this class; repeatable.", shell_complete=_names
+)
+_from_report = click.option(
+    "--report",
+    "--from-report",
+    "report",
+    default=REPORT,
+    metavar="PATH",
+    show_default=True,
+    help="The report of the run, also one that CI kept.",
+    type=click.Path(),
+)
+_format = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json"]),
+    default="text",
+    show_default=True,
+    help="How to say it.",
+)
+
+
+@main.command(short_help="Write what a project needs and lacks.")
 def init() -> None:
-    """Write budget.toml with its defaults, and keep the report out of git. Overwrites nothing."""
-    settings = find_settings(Path.cwd())
-    done = start(settings)
-    for name in done.written:
-        click.echo(f"wrote {name}")
-    for name in done.kept:
-        click.echo(f"kept {name}")
-    folder = folder_of(settings)
-    click.echo(
-        f"\nDemand, GPUs and prices, if you want capacity figures, stand in {folder}/fleet.toml.\n"
-        "\nWho may approve is decided by your code owners. In .github/CODEOWNERS:\n"
-        f"  /{folder}/      @your-org/capacity\n"
-        "  /fixtures/      @your-org/capacity\n"
-        "  /.github/       @your-org/platform\n"
-        "  /pyproject.toml @your-org/platform\n"
-        "\nnext:\n"
-        f'  git add {folder} .gitignore && git commit -m "Add the fanout budget"\n'
-        "  pytest --fanout-budget --fanout-mode=record"
-    )
+    """Write what a project needs and lacks: budget.toml, .gitignore, .gitattributes. Overwrites nothing.
+
+    \b
+    Example:
+      fanout-baseline init && git add baselines .gitignore .gitattributes
+    """
+    approving.init(find_settings(Path.cwd()))
 
 
-@main.command()
-@click.option("--agent", "agents", multiple=True, metavar="NAME", help="Only this class; repeatable.")
+@main.command(short_help="Make a run the anchor, with an approval.")
+@_agents
 @click.option("--reason", required=True, metavar="TEXT", help="For the reviewer: at least 20 characters.")
-@click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")
+@_from_report
 @click.option("--base", "base_rev", metavar="REV", help="The commit that approvals depart from.")
-@click.option("--removed", multiple=True, metavar="TASK", help="A marked test that was deleted on purpose; repeatable.")
+@click.option(
+    "--remove",
+    "--removed",
+    "removed",
+    multiple=True,
+    metavar="TASK",
+    help="A marked test that was deleted on purpose; repeatable. No other task that did not run is let go.",
+)
+@_format
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def accept(
-    agents: tuple[str, ...], reason: str, report: str, base_rev: str | None, removed: tuple[str, ...], yes: bool
+    agents: tuple[str, ...],
+    reason: str,
+    report: str,
+    base_rev: str | None,
+    removed: tuple[str, ...],
+    form: str,
+    yes: bool,
 ) -> None:
-    """Make a measured run the anchor, with an approval for the reviewer where anything got looser."""
+    """Make a measured run the anchor, with an approval for the reviewer where anything got looser.
+
+    Shows what it would write, and asks. With --format md or json it only shows.
+
+    \b
+    Examples:
+      fanout-baseline accept --reason "The planner now verifies its citations."
+      fanout-baseline accept --agent support --reason "…" --from-report ci.json
+    """
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -95,33 +144,50 @@ def accept(
         removals=removed,
         environ=os.environ,
     )
+    if form != "text":
+        click.echo(previews.plan_markdown(plan) if form == "md" else previews.plan_json(plan))
+        return
     say_plan(plan)
     if not plan.classes and not plan.budget:
         click.echo("nothing to accept")
         return
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(
-                "needs-yes", "there is no terminal to ask on, and nothing was written", mend="add --yes to write it"
-            )
-        if not click.confirm("Write this?"):
-            click.echo("nothing was written")
-            return
+    if not approving.confirmed(yes):
+        return
     done = carry_out(plan, settings)
     for name in done.written:
         click.echo(f"wrote {clean(name)}")
     for name in done.removed:
         click.echo(f"removed {clean(name)}")
-    folder = folder_of(settings)
-    click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  have {folder}/ reviewed by its code owners")
+    click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  {approving.review_advice(settings, repo)}")
 
 
-@main.command()
+@main.command(short_help="In an emergency, let a class pass for hours.")
+@click.option("--agent", required=True, metavar="NAME", help="The class that may pass.", shell_complete=_names)
+@click.option("--reason", required=True, metavar="TEXT", help="For the reviewer: at least 20 characters.")
+@click.option("--hours", type=int, default=24, show_default=True, metavar="N", help="How long, from now: at most 72.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def waive(agent: str, reason: str, hours: int, yes: bool) -> None:
+    """For an emergency: let a class pass for some hours although it is over budget or stale. Caps and `max` hold.
+
+    \b
+    Example:
+      fanout-baseline waive --agent support --hours 12 --reason "Hotfix of the outage, FAN-311"
+    """
+    settings, repo = _project()
+    sys.exit(approving.waive(settings, repo, agent, reason, hours, yes=yes, environ=os.environ))
+
+
+@main.command(short_help="The required check: judge reports from git.")
 @click.option("--report", "pattern", default=REPORT, metavar="GLOB", show_default=True, help="The reports to check.")
 @click.option("--reports-expected", type=click.IntRange(min=1), metavar="N", help="Fail unless there are so many.")
 @click.option("--base", "base_rev", metavar="REV", help="The base; in CI it must be the event's own.")
 def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> None:
-    """The required check: judge reports anew from git. Runs no test."""
+    """The required check: judge reports anew from git. Runs no test.
+
+    \b
+    Example:
+      fanout-baseline verify --report 'reports/*/fanout-report.json' --reports-expected 2
+    """
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -156,14 +222,82 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
     sys.exit(code)
 
 
-@main.command()
+@main.command(short_help="Judge all shards of one run as a whole.")
+@click.option(
+    "--report", "patterns", multiple=True, required=True, metavar="GLOB", help="The shards' reports; repeatable."
+)
+@click.option("--out", default=REPORT, metavar="PATH", show_default=True, help="The report of the whole run.")
+def combine(patterns: tuple[str, ...], out: str) -> None:
+    """Judge all shards of one run (pytest --fanout-shard=I/N), and write the report that `verify` takes.
+
+    \b
+    Example:
+      fanout-baseline combine --report 'shards/*/fanout-report.json'
+    """
+    settings, repo = _project()
+    sys.exit(judging.combine_shards(settings, repo, patterns, Path(out), os.environ))
+
+
+@main.command(short_help="A report as a comment for a pull request.")
+@click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report to show.")
+@click.option("--expect-head", metavar="SHA", help="Refuse a report that is not of this commit.")
+def comment(report: str, expect_head: str | None) -> None:
+    """Print the report as a comment for a pull request, in Markdown. Nothing in the report is believed or run.
+
+    \b
+    Example, in a job that knows the commit from elsewhere than the report:
+      fanout-baseline comment --expect-head "$HEAD_SHA" > comment.md
+    """
+    sys.exit(judging.say_comment(Path(report), expect_head))
+
+
+@main.command(short_help="The audit: each step and what allowed it.")
+@click.option(
+    "--agent", "agents", multiple=True, metavar="NAME", help="Only this class (or budget, fleet); repeatable."
+)
+@click.option("--most", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Commits to look at.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def log(agents: tuple[str, ...], most: int, form: str) -> None:
+    """The audit: what each commit of the main line did to anchors and budget, by which approval, or by none.
+
+    \b
+    Example:
+      fanout-baseline log --agent support
+    """
+    auditing.say_log(*_project(), agents, most, form)
+
+
+@main.command(short_help="Mend a merge conflict in baselines.")
+@click.option(
+    "--main", "side", type=click.Choice(["ours", "theirs"]), help="Whose anchors hold; else as branches tell."
+)
+def resolve(side: str | None) -> None:
+    """Mend a merge conflict in baselines and recordings: the main branch's anchors, and what still fits of both sides.
+
+    Code and eval sets are resolved by hand first: recordings are replayed against them. Nothing is committed.
+
+    \b
+    Example:
+      git merge origin/main    # conflicts
+      fanout-baseline resolve && git commit
+    """
+    sys.exit(resolving.resolve_conflict(*_project(), side))
+
+
+@main.command(short_help="The committed anchors, or a recording.")
 @click.argument("agent", required=False)
 @click.option("--recording", "task", metavar="TASK", help="Print a recording as a conversation: by task id or a part.")
 @click.option("--trial", type=click.IntRange(min=1), metavar="N", help="Which of its recordings; else the first.")
 @click.option("--agent", "of", metavar="NAME", help="The class that the task belongs to.")
 @click.option("--full", is_flag=True, help="Cut no text of the conversation.")
 def show(agent: str | None, task: str | None, trial: int | None, of: str | None, full: bool) -> None:
-    """The committed anchors: their figures and where they come from. Or one recording, as a conversation."""
+    """The committed anchors: their figures and where they come from. Or one recording, as a conversation.
+
+    \b
+    Example:
+      fanout-baseline show support
+      fanout-baseline show --recording refund --trial 2
+    """
     if task is not None:
         recordings.show_recording(find_settings(Path.cwd()), task, agent=agent or of, trial=trial, full=full)
         return
@@ -196,7 +330,7 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
         click.echo(table(rows, ("class", "metric", *columns)))
 
 
-@main.command("import-cassettes")
+@main.command("import-cassettes", short_help="Make recordings of cassettes of vcrpy.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option("--agent", required=True, metavar="NAME", help="The class that the tasks belong to.")
 @click.option("--task", metavar="ID", help="The task; else each file is of the one that it is named after.")
@@ -206,45 +340,67 @@ def import_cassettes(paths: tuple[Path, ...], agent: str, task: str | None, tria
 
     Without --task a file is of the task of the eval set that it is named after, or, in cassettes/<test module>/, of the
     test that pytest-recording names it after. Several cassettes of one task are its trials.
+
+    \b
+    Example:
+      fanout-baseline import-cassettes --agent support tests/cassettes
     """
     sys.exit(recordings.import_cassettes(find_settings(Path.cwd()), paths, agent, task, trial))
 
 
-@main.command()
-@click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")
+@main.command(short_help="A run beside the base's anchors.")
+@_from_report
 @click.option("--base", "base_rev", metavar="REV", help="The commit to compare with.")
-def diff(report: str, base_rev: str | None) -> None:
-    """A run beside the base's anchors, metric by metric; exits by the verdict."""
+@_format
+def diff(report: str, base_rev: str | None, form: str) -> None:
+    """A run beside the base's anchors, metric by metric; exits by the verdict.
+
+    \b
+    Examples:
+      fanout-baseline diff
+      fanout-baseline diff --format md > comparison.md
+    """
     from dataclasses import replace
 
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
     run = replace(read_report(Path(report)), base=repo.resolve_base(base_rev, os.environ), head=repo.head())
+    if form != "text":
+        sys.exit(judging.say_judged(run, repo, settings, form))
     verdict = evaluate(run, repo, settings, today=datetime.now(UTC).date(), now=int(time.time()))
     click.echo(table(metric_rows(verdict.classes), METRIC_HEADERS))
     for result in verdict.classes:
         for task in result.top:
-            click.echo(
-                f"moved: {clean(result.agent)} {clean(task.task)} fanout {task.fanout_base} -> {task.fanout_run}"
-            )
+            fanout, tokens = means(task.fanout_base, task.fanout_run), means(task.tokens_base, task.tokens_run)
+            say(f"moved: {clean(result.agent)} {clean(task.task)} fanout {fanout}, tokens {tokens}")
     click.echo()
     say_verdict(verdict)
     sys.exit(exit_code(verdict))
 
 
-@main.command()
-@click.option("--agent", "agents", multiple=True, metavar="NAME", help="Only this class; repeatable.")
+@main.command(short_help="The smallest growth that a draw can show.")
+@_agents
 def power(agents: tuple[str, ...]) -> None:
-    """The smallest growth that a new draw of each class can show, from the anchors' own noise."""
+    """The smallest growth that a new draw of each class can show, from the anchors' own noise.
+
+    \b
+    Example:
+      fanout-baseline power --agent support
+    """
     planning.say_power(*_project(), agents, datetime.now(UTC).date())
 
 
-@main.command()
-@click.option("--agent", "agents", multiple=True, metavar="NAME", help="Only this class; repeatable.")
+@main.command(short_help="How often an unchanged class is red.")
+@_agents
 @click.option("--draws", default=100, show_default=True, type=click.IntRange(1, 10_000), help="How many to judge.")
 def selfcheck(agents: tuple[str, ...], draws: int) -> None:
-    """How often draws that are made of each anchor's own trials are red: the false alarms to expect."""
+    """How often draws that are made of each anchor's own trials are red: the false alarms to expect.
+
+    \b
+    Example:
+      fanout-baseline selfcheck --draws 500
+    """
     planning.say_selfcheck(*_project(), agents, draws, datetime.now(UTC).date())
 
 

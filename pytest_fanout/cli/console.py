@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import click
 
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate import Plan
+from pytest_fanout.gate.plan import PlannedClass
 from pytest_fanout.records import Change, ClassResult, MetricResult, Verdict
+from pytest_fanout.report.printable import width, wrap
 from pytest_fanout.store.masking import Masker
 
 OUTCOME_WORDS = {"within": "within budget", "over": "over budget", "not_measured": "not measured", "waived": "waived"}
 _MOST_CHANGES = 20
+_SHORTEST_NAME = 8
+_COLOURS = {"within": "green", "waived": "yellow", "over": "red", "not_measured": "red"}
 
 
 class FanoutGroup(click.Group):
@@ -42,6 +49,39 @@ def clean(text: str, *, keep_lines: bool = False) -> str:
     return "".join(c if c.isprintable() or (keep_lines and c == "\n") else "?" for c in masker().text(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Who reads: at a terminal lines are wrapped and painted, in a file or pipe they stay whole and plain."""
+
+    columns: int | None
+    colour: bool
+
+
+def terminal() -> Terminal:
+    """What stdout is. NO_COLOR (of any value) and TERM=dumb take the colours away."""
+    if not sys.stdout.isatty():
+        return Terminal(None, False)
+    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Terminal(shutil.get_terminal_size((80, 24)).columns, colour)
+
+
+def painted(text: str, colour: str) -> str:
+    """Bold and in a colour, where colours are wanted."""
+    return click.style(text, fg=colour, bold=True) if terminal().colour else text
+
+
+def say(text: str, indent: int = 0) -> None:
+    """One paragraph, its further lines two columns deeper. Commands are not said with this: they have to be copied."""
+    columns = terminal().columns
+    if columns is None:
+        click.echo(" " * indent + text)
+        return
+    first, *more = list(wrap(text, max(columns - indent - 2, 20))) or [""]
+    click.echo(" " * indent + first)
+    for line in more:
+        click.echo(" " * (indent + 2) + line)
+
+
 def number(value: int | None) -> str:
     """With thousands separators; a value that is not known is a dash, never a zero."""
     return "-" if value is None else f"{value:,}"
@@ -52,7 +92,24 @@ def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
     from tabulate import tabulate
 
     align = ("left", "left", *("right" for _ in headers[2:]))
-    return tabulate(rows, headers, tablefmt="simple", colalign=align if rows else None, disable_numparse=True)
+
+    def drawn(rows: Sequence[Sequence[str]]) -> str:
+        return tabulate(rows, headers, tablefmt="simple", colalign=align if rows else None, disable_numparse=True)
+
+    text, columns = drawn(rows), terminal().columns
+    if columns is not None:
+        # names are cut in their middle, numbers never
+        for longest in range(60, _SHORTEST_NAME - 1, -1):
+            if max(map(width, text.splitlines()), default=0) <= columns:
+                break
+            text = drawn([[_cut(cell, longest) for cell in row[:2]] + [*row[2:]] for row in rows])
+    return "\n".join(painted(line, "red") if line.endswith(" OVER") else line for line in text.splitlines())
+
+
+def _cut(name: str, longest: int) -> str:
+    if len(name) <= longest:
+        return name
+    return f"{name[: (longest - 1) // 2]}…{name[len(name) - longest // 2 :]}"
 
 
 def metric_rows(results: Sequence[ClassResult]) -> list[list[str]]:
@@ -85,21 +142,32 @@ METRIC_HEADERS = ("class", "metric", "anchor", "run", "limit", "state")
 
 def say_verdict(verdict: Verdict) -> None:
     """The outcome, what led to it, and the next command."""
-    click.echo(f"{OUTCOME_WORDS[verdict.outcome]}: {verdict.verdict}")
+    click.echo(painted(f"{OUTCOME_WORDS[verdict.outcome]}: {verdict.verdict}", _COLOURS[verdict.outcome]))
     if verdict.base.rev:
-        click.echo(f"base {verdict.base.rev[:12]} ({clean(verdict.base.source)})")
+        say(f"base {verdict.base.rev[:12]} ({clean(verdict.base.source)})")
     for problem in verdict.problems:
-        click.echo(f"  {problem.verdict}: {clean(problem.text)}")
+        say(f"{problem.verdict}: {clean(problem.text)}", 2)
     for result in verdict.classes:
-        click.echo(f"  {clean(result.agent)}: {result.verdict}")
+        say(f"{clean(result.agent)}: {result.verdict}", 2)
         for problem in (*result.problems, *result.notices):
-            click.echo(f"    {problem.verdict}: {clean(problem.text)}")
+            say(f"{problem.verdict}: {clean(problem.text)}", 4)
         if result.approval:
-            click.echo(f"    approval: {clean(result.approval)}")
+            say(f"approval: {clean(result.approval)}", 4)
     if verdict.next:
         click.echo("next:")
         for step in verdict.next:
             click.echo(f"  {clean(step)}")
+
+
+def what_of(planned: PlannedClass) -> str:
+    """What accepting means for the anchor of a class, in one sentence."""
+    if planned.anchor is None:
+        return "the class is given up; its anchor is removed"
+    if planned.approval is None:
+        return "its anchor moves; nothing gets looser, no approval is needed"
+    if planned.approval.from_digest is None:
+        return "its first anchor, and a reviewer has to approve it"
+    return "its anchor gets looser, and a reviewer has to approve that"
 
 
 def say_plan(plan: Plan) -> None:
@@ -109,21 +177,14 @@ def say_plan(plan: Plan) -> None:
         click.echo(table(metric_rows(results), METRIC_HEADERS))
         click.echo()
     for planned in plan.classes:
-        what = "its anchor moves; nothing gets looser, no approval is needed"
-        if planned.anchor is None:
-            what = "the class is given up; its anchor is removed"
-        elif planned.approval is not None:
-            what = "its anchor gets looser, and a reviewer has to approve that"
-            if planned.approval.from_digest is None:
-                what = "its first anchor, and a reviewer has to approve it"
         draw = f" (draw {planned.draw})" if planned.draw > 1 else ""
-        click.echo(f"{clean(planned.agent)}{draw}: {what}")
+        say(f"{clean(planned.agent)}{draw}: {what_of(planned)}")
         if planned.endings:
             click.echo(
                 "  {passed} of {trials} trials passed; {capped} capped, {failed} failed".format(**planned.endings)
             )
         if planned.provisional is not None:
-            click.echo(f"  {planned.provisional} [provisional]")
+            say(f"{planned.provisional} [provisional]", 2)
         _say_changes(planned.changes)
         if planned.approval is not None:
             for name, bound in sorted(planned.approval.ceilings.items()):
@@ -135,13 +196,21 @@ def say_plan(plan: Plan) -> None:
         click.echo(f"{clean(agent)}: its committed anchor is this run already")
 
 
-def _say_changes(changes: Sequence[Change]) -> None:
+def change_lines(changes: Sequence[Change]) -> list[str]:
+    """The changes that an approval shows its reviewer, a line each, at most twenty."""
+    lines = []
     for change in changes[:_MOST_CHANGES]:
         scope = " (common tasks)" if change.scope == "common" else ""
         values = "" if change.old is None and change.new is None else f": {_value(change.old)} -> {_value(change.new)}"
-        click.echo(f"  {change.what.replace('_', ' ')} {clean(change.name)}{scope}{values}")
+        lines.append(f"{change.what.replace('_', ' ')} {clean(change.name)}{scope}{values}")
     if len(changes) > _MOST_CHANGES:
-        click.echo(f"  and {len(changes) - _MOST_CHANGES} more")
+        lines.append(f"and {len(changes) - _MOST_CHANGES} more")
+    return lines
+
+
+def _say_changes(changes: Sequence[Change]) -> None:
+    for line in change_lines(changes):
+        say(line, 2)
 
 
 def _value(value: int | str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_fanout.gate.acceptance import accept, plan_accept
 from pytest_fanout.gate.check import Verified, exit_code, verify
+from pytest_fanout.gate.combine import combine
 from pytest_fanout.gate.inputs import current_inputs
 from pytest_fanout.gate.judgement import committed_budget, evaluate, read_anchors
 from pytest_fanout.gate.plan import Accepted, Plan, carry_out
@@ -15,6 +16,7 @@ __all__ = [
     "Verified",
     "accept",
     "carry_out",
+    "combine",
     "committed_budget",
     "current_inputs",
     "evaluate",

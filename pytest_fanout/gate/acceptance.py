@@ -6,16 +6,14 @@ leaves an approval without its anchor, which allows nothing, and the same comman
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 from pytest_fanout.config import Settings
-from pytest_fanout.errors import GitError, IntegrityError, NotAccepted, UsageError
+from pytest_fanout.errors import GitError, NotAccepted, UsageError
 from pytest_fanout.explain.sites import site_stats
+from pytest_fanout.gate.author import Author, check_reason
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
@@ -40,15 +38,12 @@ from pytest_fanout.records import (
     Run,
     Verdict,
 )
-from pytest_fanout.store.approvals import approval_name, parse_approval, path_name
+from pytest_fanout.store.approvals import path_name
 from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.budget import load_toml, toml_digest
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
 from pytest_fanout.store.recordings import RecordingStore
-
-REASON_LENGTH = 20
-_LONGEST_REASON = 2000
 
 
 def plan_accept(
@@ -80,7 +75,8 @@ def plan_accept(
         UsageError: the reason is too short, or a class is unknown.
         GitError: no repository, or no base commit.
     """
-    _check_words(reason, ci)
+    _refuse_in_ci(ci)
+    check_reason(reason)
     if repo is None:
         raise GitError(
             "no-git-repository", "the project is in no git repository", mend="git init, and commit the project"
@@ -95,7 +91,7 @@ def plan_accept(
     base_tree = read_tree(repo, base.rev, settings, "the base commit", is_history=True)
     head_tree = read_tree(repo, str(head.rev), settings, "HEAD")
     chosen = _choose(agents, run, base_tree, head_tree)
-    author = _Author(repo, settings, base, reason, requested_by, today)
+    author = Author(repo, settings, base, reason, requested_by, today)
     budget, budget_approvals = _plan_budget(base_tree, head_tree, author)
     results = {result.agent: result for result in verdict.classes}
     planned, unchanged = [], []
@@ -150,86 +146,13 @@ def accept(
     return carry_out(plan, settings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Author:
-    """Who asks, when and why; makes approvals and knows which of them this branch has made before."""
-
-    repo: Repository
-    settings: Settings
-    base: Base
-    reason: str
-    requested_by: str
-    today: date
-
-    def approval(
-        self,
-        kind: str,
-        subject: str,
-        origin: str | None,
-        changes: Sequence[Change],
-        *,
-        to: str | None = None,
-        evalset: str | None = None,
-        ceilings: dict[str, int] | None = None,
-    ) -> Approval:
-        made = Approval(
-            path="",
-            kind=kind,
-            subject=subject,
-            from_digest=origin,
-            to_digest=to,
-            evalset=evalset,
-            ceilings=ceilings or {},
-            changes=tuple(changes),
-            reason=self.reason.strip(),
-            requested_by=self.requested_by,
-            requested_on=self.today.isoformat(),
-            nonce=secrets.token_hex(8),
-        )
-        taken, again = self.on_base(), 1
-        while approval_name(made, again) in taken:
-            again += 1
-        return replace(made, path=f"{folder_of(self.settings)}/approvals/{approval_name(made, again)}")
-
-    def on_base(self) -> Collection[str]:
-        return self.repo.list(str(self.base.rev), f"{folder_of(self.settings)}/approvals")
-
-    def superseded(self, subject: str, kept: str | None) -> tuple[str, ...]:
-        """Approvals of a class in the work tree that the base does not hold, except the one that is written now."""
-        folder, on_base = self.settings.baselines / "approvals", self.on_base()
-        names = []
-        for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-            if path.name not in on_base and path.name != kept and self._is_of(path, subject):
-                names.append(path.name)
-        return tuple(names)
-
-    @staticmethod
-    def _is_of(path: Path, subject: str) -> bool:
-        with contextlib.suppress(IntegrityError):
-            approval = parse_approval(read_file(path) or b"", path.name)
-            return approval.kind == "baseline" and approval.subject == subject
-        return False  # one that cannot be read is left for its owner; evaluate reports it once committed
-
-
-def _check_words(reason: str, ci: bool) -> None:
+def _refuse_in_ci(ci: bool) -> None:
+    """Raise NotAccepted where a build would approve itself."""
     if ci:
         raise NotAccepted(
             "accept-in-ci",
             "a run is not accepted in CI: a build must not approve itself",
             mend="run `fanout-baseline accept` on your machine, with the report that CI kept",
-        )
-    words = reason.strip()
-    if len(words) < REASON_LENGTH:
-        raise UsageError(
-            "reason-too-short",
-            f"the reason has {len(words)} characters; the reviewer needs at least {REASON_LENGTH}",
-            mend='--reason "Why this growth is worth its cost"',
-        )
-    if len(words) > _LONGEST_REASON:
-        raise UsageError(
-            "reason-too-long",
-            f"the reason has {len(words)} characters; at most {_LONGEST_REASON} are kept",
-            mend="shorten it, and link to the rest",
         )
 
 
@@ -312,7 +235,7 @@ def _plan_class(
     base: Tree,
     limits: Sequence[Limit],
     budget: Budget,
-    author: _Author,
+    author: Author,
 ) -> PlannedClass:
     anchor, origin = build_baseline(run, agent), base.anchors.get(agent)
     table = table_of_baseline(anchor)
@@ -367,7 +290,7 @@ def _plan_class(
     )
 
 
-def _plan_removal(agent: str, base: Tree, author: _Author) -> PlannedClass:
+def _plan_removal(agent: str, base: Tree, author: Author) -> PlannedClass:
     origin, approval, changes = base.anchors.get(agent), None, (Change("class_removed", agent),)
     if origin is not None:
         approval = author.approval("baseline", agent, origin.digest, changes)
@@ -375,7 +298,7 @@ def _plan_removal(agent: str, base: Tree, author: _Author) -> PlannedClass:
     return PlannedClass(agent, None, None, None, approval, changes, 1, author.superseded(agent, kept))
 
 
-def _plan_budget(base: Tree, head: Tree, author: _Author) -> tuple[Budget, tuple[Approval, ...]]:
+def _plan_budget(base: Tree, head: Tree, author: Author) -> tuple[Budget, tuple[Approval, ...]]:
     """The budget that will hold, and the approvals that the work tree's budget.toml and fleet.toml still need."""
     new, _ = split_spent(head.approvals, base.approvals)
     wanted, approvals = work_tree_budget(author.settings), []

@@ -31,7 +31,7 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str) -> tuple[str,
         goes_on = "record --fanout-spend-limit=…" if run.mode != "live" else "live, with a higher --fanout-spend-limit"
         return (*steps, f"pytest --fanout-budget --fanout-mode={goes_on}")
     if verdict.verdict == "shard":
-        say("pytest --fanout-budget on all shards; a shard alone is never judged")
+        say("fanout-baseline combine --report GLOB, with the reports of all shards; a shard alone is never judged")
     stands_in_the_way = cause(run)
     if stands_in_the_way is not None:
         say(f"mend what [{stands_in_the_way}] says, then: {again}")

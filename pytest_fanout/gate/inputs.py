@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -78,9 +79,10 @@ def _sha(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
 
 
-def _file(path: Path) -> str:
+def _file(path: Path | str) -> str:
     try:
-        return _sha(path.read_bytes())
+        with open(path, "rb") as file:
+            return _sha(file.read())
     except OSError:
         return "none"
 
@@ -98,8 +100,15 @@ def _folder(folder: Path, names: Collection[str] | None = None) -> str:
     """Digest of all files below a folder, or below those of its folders that are named."""
     whole = hashlib.sha256()
     tops = (folder,) if names is None else tuple(folder / name for name in names)
-    # names that begin with a dot are temporary files of an interrupted write
-    paths = (path for top in tops for path in top.rglob("*") if path.is_file() and not path.name.startswith("."))
-    for path in sorted(paths, key=lambda path: path.relative_to(folder).as_posix()):
-        whole.update(f"{path.relative_to(folder).as_posix()}\0{_file(path)}\n".encode("utf-8", "surrogateescape"))
+    found: dict[str, str] = {}
+    for top in tops:
+        # tens of thousands of files: plain strings take a third of the time of Path
+        for place, _, files in os.walk(top):
+            for name in files:
+                if not name.startswith("."):  # those are temporary files of an interrupted write
+                    path = os.path.join(place, name)
+                    found[os.path.relpath(place, folder).replace(os.sep, "/") + "/" + name] = path
+    for shown, path in sorted((shown.removeprefix("./"), path) for shown, path in found.items()):
+        if os.path.isfile(path):
+            whole.update(f"{shown}\0{_file(path)}\n".encode("utf-8", "surrogateescape"))
     return "sha256:" + whole.hexdigest()

@@ -12,6 +12,7 @@ from pytest_fanout.gate.advice import next_steps
 from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.draws import draws_of
+from pytest_fanout.gate.inherited import with_inherited
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.tree import Tree, folder_of, read_tree, to_commit
 from pytest_fanout.judge import judge_draws, stats_of
@@ -68,7 +69,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     new, spent = split_spent(head_tree.approvals, base_tree.approvals)
 
     def between(agent: str) -> Sequence[Baseline]:
-        return _anchors_between(repo, base_rev, str(head.rev), settings, agent)
+        return anchors_between(repo, base_rev, str(head.rev), settings, agent)
 
     evidence = judge_draws(draws_of({**head_tree.anchors, **base_tree.anchors}, run.tasks, budget))
     past = base_tree.approvals
@@ -88,6 +89,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
         if mine:
             result = replace(result, verdict="integrity", problems=(*mine, *result.problems))
         results.append(result)
+    results = with_inherited(results, run, repo, settings, (base, head), (base_tree, head_tree))
     known = {result.agent for result in results}
     problems += [problem for problem in broken if problem.agent not in known]
     problems += [problem for problem in run.problems if problem.agent is not None and problem.agent not in known]
@@ -205,9 +207,10 @@ def read_anchors(repo: Repository, rev: str, settings: Settings) -> dict[str, Ba
     return dict(read_tree(repo, rev, settings, rev[:12]).anchors)
 
 
-def _anchors_between(
+def anchors_between(
     repo: Repository, base: str | None, head: str, settings: Settings, agent: str
 ) -> tuple[Baseline, ...]:
+    """The anchors of a class that commits between two others held, newest first; broken ones are left out."""
     if base is None:
         return ()
     where = f"{folder_of(settings)}/{agent}.json"

@@ -9,7 +9,7 @@ from pytest_fanout.errors import IntegrityError, NotAccepted
 from pytest_fanout.gate.plan import Plan
 from pytest_fanout.gate.tree import folder_of
 from pytest_fanout.judge import stats_of
-from pytest_fanout.records import Baseline
+from pytest_fanout.records import Approval, Baseline
 from pytest_fanout.store.approvals import write_approval
 from pytest_fanout.store.baselines import write_baseline
 from pytest_fanout.store.files import read_committed
@@ -52,6 +52,12 @@ def refuse_secrets(
                         raise _refused(str(path), place, kinds)
                 except (IntegrityError, FileNotFoundError):
                     continue  # nothing was measured on it, and the gate says so where it should have been
+
+
+def refuse_secrets_in(approval: Approval, environ: Mapping[str, str]) -> None:
+    """Look through the file of one approval. Raises NotAccepted as ``refuse_secrets`` does."""
+    if kinds := Scanner(environ).scan(write_approval(approval).decode("utf-8", "replace")):
+        raise _refused(approval.path, "what would be written there", kinds)
 
 
 def _written(plan: Plan, folder: str) -> Iterator[tuple[str, bytes]]:

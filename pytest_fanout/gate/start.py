@@ -1,4 +1,4 @@
-"""The first step of a project: budget.toml with its defaults spelled out, and the report kept out of git."""
+"""The first step of a project: budget.toml with its defaults spelled out, the report kept out of git, line endings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start(settings: Settings) -> Started:
 
     Raises:
         StorageError: a file could not be written.
-        IntegrityError: .gitignore is not a text file.
+        IntegrityError: .gitignore or .gitattributes is not a text file.
     """
     written, kept = [], []
     budget = settings.baselines / "budget.toml"
@@ -36,18 +36,39 @@ def start(settings: Settings) -> Started:
         written.append(name)
     else:
         kept.append(name)
-    ignore = settings.root / ".gitignore"
-    present = read_file(ignore) or b""
+    wanted = [(".gitignore", (REPORT,)), (".gitattributes", _attributes(settings))]
+    for name, lines in wanted:
+        (written if _add_lines(settings, name, lines) else kept).append(name)
+    return Started(tuple(written), tuple(kept))
+
+
+def _attributes(settings: Settings) -> tuple[str, ...]:
+    """What keeps the files alike on every platform, and recordings folded in reviews."""
+    lines = [f"{folder_of(settings)}/** text eol=lf"]
+    if settings.recordings.is_relative_to(settings.root):
+        recordings = settings.recordings.relative_to(settings.root).as_posix()
+        lines.append(f"{recordings}/** text eol=lf linguist-generated")
+    return tuple(lines)
+
+
+def _add_lines(settings: Settings, name: str, lines: tuple[str, ...]) -> bool:
+    """Add those lines to a file that it does not hold, at its end; whether there were any.
+
+    A pattern that the file speaks of already is left to its owner, whatever the file says of it.
+    """
+    path = settings.root / name
+    present = read_file(path) or b""
     try:
-        lines = present.decode("utf-8").splitlines()
+        text = present.decode("utf-8")
     except UnicodeDecodeError:
         raise IntegrityError(
-            "not-utf8", "is not UTF-8 text", where=".gitignore", mend=f"add the line {REPORT} by hand"
+            "not-utf8", "is not UTF-8 text", where=name, mend=f"add the line {lines[0]} by hand"
         ) from None
-    if REPORT in (line.strip().lstrip("/") for line in lines):
-        kept.append(".gitignore")
-    else:
-        gap = b"" if not present or present.endswith(b"\n") else b"\n"
-        write_atomically(ignore, present + gap + REPORT.encode() + b"\n")
-        written.append(".gitignore")
-    return Started(tuple(written), tuple(kept))
+    known = {line.split()[0].lstrip("/") for line in text.splitlines() if line.strip()}
+    missing = [line for line in lines if line.split()[0] not in known]
+    if not missing:
+        return False
+    end = b"\r\n" if b"\r\n" in present else b"\n"
+    gap = b"" if not present or present.endswith(b"\n") else end
+    write_atomically(path, present + gap + b"".join(line.encode() + end for line in missing))
+    return True

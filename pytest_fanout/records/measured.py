@@ -189,6 +189,7 @@ class Head:
 
     rev: str | None
     dirty: bool = False
+    merges: str | None = None  # its second parent: the pull request's own commit, where CI checks out the merge
 
 
 @dataclass(frozen=True, slots=True)

@@ -417,7 +417,7 @@ def next_steps(run: Run, verdict: Verdict) -> tuple[str, ...]:
         "invalid": (f"mend what is named above, then: {again}",),
         "incomplete": (again,),
         "stale": ("pytest --fanout-budget --fanout-mode=record",),
-        "shard": ("fanout-baseline combine",),
+        "shard": ("fanout-baseline combine --report GLOB",),
         "approved": ("nothing to do",),
         "pass": ("nothing to do",),
     }.get(verdict.verdict, (accept,))

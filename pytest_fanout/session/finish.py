@@ -216,7 +216,8 @@ class Finish:
                     "incomplete",
                 )
             )
-        if not any(problem.verdict == "incomplete" for problem in problems):
+        is_empty = self.shard is not None and not self.expected and not told.deselected
+        if not is_empty and not any(problem.verdict == "incomplete" for problem in problems):
             if not told.task_runs:
                 problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
             elif self.mode != "live" and not told.stopped:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_fanout.records import HttpAnswer, HttpRequest
-from pytest_fanout.session.extensions import codecs_of, redacted
+from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 
 
 class ProjectHooks:
@@ -25,6 +25,9 @@ class ProjectHooks:
 
     def redact(self, request: HttpRequest, answer: HttpAnswer) -> tuple[HttpRequest, HttpAnswer]:
         return redacted(self._hook.pytest_fanout_redact, request, answer)
+
+    def profiles(self) -> Sequence[Any]:
+        return profiles_of(self._hook.pytest_fanout_profiles)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,6 +27,7 @@ from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task, running_as
+from pytest_fanout.session.junit import properties_of, tell_gate
 from pytest_fanout.session.looks.ending import beyond, end_draws
 from pytest_fanout.session.masking import shown_trial
 from pytest_fanout.session.outside.agents import Outside, check_extra
@@ -372,6 +373,7 @@ class FanoutSession:
         task_run = self.finished.pop(item, None) if call.when == "call" else None
         if task_run is None:
             return report
+        item.user_properties.extend(properties_of(task_run))
         setattr(report, _DATA, pickle.dumps(shown_trial(task_run, self.masker)).hex())
         if report.failed:
             reason = self.anchors.leaves_to_the_gate(task_run)
@@ -442,6 +444,9 @@ class FanoutSession:
             return
         self.told.problems.extend(worker_lost(name) for name in self.workers)
         self.told.stopped = str(session.shouldstop or session.shouldfail or "") or None
+        expected = sum(self.in_shard(name, task.id) for name, e in self.evalsets.items() for task in e.tasks)
+        if self.shard is not None and not expected and not self.told.deselected and session.exitstatus == 5:
+            session.exitstatus = 0  # few tasks in many shards leave one without any: only the whole is judged
         finish = Finish(
             told=self.told,
             settings=self.settings,
@@ -452,7 +457,7 @@ class FanoutSession:
             run_id=self.run_id,
             begun_at=self.begun_at,
             shard=self.config.getoption("fanout_shard"),
-            expected=sum(self.in_shard(name, task.id) for name, e in self.evalsets.items() for task in e.tasks),
+            expected=expected,
             narrowed=bool(self.only),
             base_option=self.config.getoption("fanout_base"),
             pytest_exit=int(session.exitstatus),
@@ -460,6 +465,7 @@ class FanoutSession:
         )
         run, verdict = finish.judge(lambda: profiles_of(self.config.hook.pytest_fanout_profiles))
         problem = finish.write_report(self.report, run, verdict)
+        tell_gate(self.config, run, verdict, self.settings)
         is_green = verdict.outcome in ("within", "waived") or verdict.verdict == "shard"
         if session.exitstatus == 0 and not (is_green and problem is None):
             session.exitstatus = 1

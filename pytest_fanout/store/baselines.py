@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from pytest_fanout.errors import IntegrityError
@@ -107,6 +108,7 @@ def _one_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+@lru_cache(maxsize=128)  # base and HEAD hold most anchors alike, and a verdict looks at them more than once
 def parse_baseline(data: bytes, agent: str, where: str, stats_of: Callable[[Baseline], Stats]) -> Baseline:
     """The anchor of ``agent`` from its committed bytes.
 

@@ -38,11 +38,18 @@ def canonical(document: Any) -> bytes:
 
 def _is_plain(value: Any) -> bool:
     """Whether there is no float and no key outside the BMP: the two places where json.dumps and RFC 8785 differ."""
-    if isinstance(value, dict):
-        return all((key.isascii() or max(key) < "\ud800") and _is_plain(item) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return all(_is_plain(item) for item in value)
-    return not isinstance(value, float)
+    stack = [value]
+    while stack:  # reports and anchors hold hundreds of thousands of values
+        item = stack.pop()
+        if isinstance(item, dict):
+            if not all(key.isascii() or max(key) < "\ud800" for key in item):
+                return False
+            stack.extend(item.values())
+        elif isinstance(item, list | tuple):
+            stack.extend(item)
+        elif isinstance(item, float):
+            return False
+    return True
 
 
 def _jcs(value: Any) -> str:

@@ -83,10 +83,11 @@ class Repository:
         rev = self.resolve("HEAD")
         if rev is None:
             return Head(None, dirty=True)
+        merges = self.resolve("HEAD^2")
         tracked = self._run("status", "--porcelain=v1", "-z", "--untracked-files=no")
         if tracked:
-            return Head(rev, dirty=True)
-        return Head(rev, dirty=bool(self._untracked()))
+            return Head(rev, dirty=True, merges=merges)
+        return Head(rev, dirty=bool(self._untracked()), merges=merges)
 
     def _untracked(self) -> bytes:
         where = self.prefix or "."

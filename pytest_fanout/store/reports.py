@@ -101,7 +101,7 @@ def write_unfinished(path: Path, run_id: str, *, mode: str = "replay", begun_at:
 
 def read_verdict(path: Path) -> tuple[str, str]:
     """Outcome and verdict as the report says them. Raises IntegrityError as ``read_report`` does."""
-    document = _load(path)
+    document = load_document(path)
     return document["outcome"], document["verdict"]
 
 
@@ -111,7 +111,7 @@ def read_report(path: Path) -> Run:
     Raises:
         IntegrityError: missing, not a file, cut off, of another version, altered since it was written.
     """
-    document = _load(path)
+    document = load_document(path)
     where = str(path)
     sites = {
         key: CallSite(site["fingerprint"], site["api"], site["model"], tuple(site["tools"]), site["label"])
@@ -167,8 +167,12 @@ def _trial(agent: str, entry: Mapping[str, Any], sites: Mapping[str, CallSite], 
     return TaskRun(agent=agent, **values)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """The checked document: strict JSON, version, digest, schema, and an outcome that belongs to its verdict."""
+def load_document(path: Path) -> dict[str, Any]:
+    """The checked document: strict JSON, version, digest, schema, and an outcome that belongs to its verdict.
+
+    Raises:
+        IntegrityError: as ``read_report`` does.
+    """
     where = str(path)
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise IntegrityError("report-missing", "is not a regular file", where=where, mend=f"remove it, then {AGAIN}")

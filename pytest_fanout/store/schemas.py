@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_fanout.errors import FanoutError, IntegrityError
+from pytest_fanout.store.quickcheck import Check, quick_check
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -31,8 +32,16 @@ def _validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(load(name))
 
 
+@functools.cache
+def _quick(name: str) -> Check | None:
+    return quick_check(load(name))
+
+
 def fault(document: Any, name: str) -> str | None:
     """Why ``document`` does not fit the schema ``name``, in one line that names the key, or None when it fits."""
+    quick = _quick(name)
+    if quick is not None and quick(document):
+        return None
     from jsonschema.exceptions import best_match
 
     error = best_match(_validator(name).iter_errors(document))

@@ -78,7 +78,7 @@ def test_the_first_line_says_outcome_verdict_and_the_number_that_decided(name: s
         ("incomplete", "next      pytest --fanout-budget"),
         ("no-baseline", 'next      fanout-baseline accept --agent research --reason "..."'),
         ("no-base", "next      git fetch --unshallow"),
-        ("shard", "next      fanout-baseline combine"),
+        ("shard", "next      fanout-baseline combine --report GLOB"),
         ("partial", "next      pytest --fanout-budget"),
     ],
 )

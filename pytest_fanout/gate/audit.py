@@ -1,0 +1,127 @@
+"""The audit: each step of anchors, budget and waivers on the main line, and the approval that allowed it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from pytest_fanout.config import Settings
+from pytest_fanout.gate.judgement import anchors_between
+from pytest_fanout.gate.loosening import gated_values, loosening, target_of
+from pytest_fanout.gate.permits import Target, find_budget_permit, find_permit, split_spent
+from pytest_fanout.gate.tree import Tree, folder_of, read_tree
+from pytest_fanout.judge import table_of_baseline
+from pytest_fanout.records import Approval, Baseline, Budget, Change
+from pytest_fanout.store.budget import parse_budget
+from pytest_fanout.store.git import Repository
+from pytest_fanout.store.history import Commit, main_line
+from pytest_fanout.store.looser import looser, stricter
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that one commit did. ``kind``: approved, tightening, waiver, or unapproved."""
+
+    commit: Commit
+    subject: str  # agent class, "budget" or "fleet"
+    kind: str
+    changes: tuple[Change, ...]
+    approval: Approval | None = None
+    why: str | None = None  # why nothing allowed it
+
+
+def steps(
+    repo: Repository, rev: str, settings: Settings, agents: Collection[str] = (), *, most: int = 50
+) -> list[Step]:
+    """What the newest commits of the main line did to anchors and budget, newest first.
+
+    Each step is judged by the rules of today, with its own day for the age of approvals: what was merged past the
+    gate stands out as ``unapproved``.
+
+    Args:
+        agents: only steps of these classes; all, with budget and fleet, by default.
+        most: commits that are looked at.
+
+    Raises:
+        GitError: git does not answer.
+    """
+    trees: dict[str | None, Tree] = {None: Tree({}, parse_budget(None), None, ())}
+
+    def tree(at: str | None) -> Tree:
+        if at not in trees:
+            trees[at] = read_tree(repo, str(at), settings, str(at)[:12], is_history=True)
+        return trees[at]
+
+    found: list[Step] = []
+    for commit in main_line(repo, rev, [folder_of(settings)], most):
+        old, new = tree(commit.parent), tree(commit.rev)
+        made = [*_of_budget(commit, old, new), *_of_anchors(commit, old, new, repo, settings)]
+        found += [step for step in made if not agents or step.subject in agents]
+    return found
+
+
+def _of_anchors(commit: Commit, old: Tree, new: Tree, repo: Repository, settings: Settings) -> Iterator[Step]:
+    approvals, spent = split_spent(new.approvals, old.approvals)
+    budget = stricter(old.budget, new.budget)
+    for agent in sorted({*old.anchors, *new.anchors}):
+        base, head = old.anchors.get(agent), new.anchors.get(agent)
+        if base is not None and head is not None and base.digest == head.digest:
+            continue
+        limits = budget.limits_for(agent)
+        changes = _changes(agent, base, head, budget)
+        if not changes:
+            yield Step(commit, agent, "tightening", ())
+            continue
+        target = Target(None, {})
+        mine = approvals
+        if head is None:
+            mine = tuple(approval for approval in approvals if not approval.ceilings)
+        else:
+            target = target_of(head, limits, set(base.tasks) & set(head.tasks) if base else None)
+
+        def between(agent: str = agent) -> list[tuple[Baseline, Target]]:
+            limits = budget.limits_for(agent)
+            anchors = anchors_between(repo, commit.parent, commit.rev, settings, agent)
+            return [(a, Target(a.evalset, gated_values((table_of_baseline(a),), limits))) for a in anchors]
+
+        origin = base.digest if base else None
+        permit = find_permit(agent, mine, spent, origin, target, commit.day, between)
+        kind = "approved" if permit.approval else "unapproved"
+        yield Step(commit, agent, kind, changes, permit.approval, permit.why)
+    for approval in approvals:
+        if approval.kind == "waiver":
+            yield Step(commit, approval.subject, "waiver", (), approval)
+
+
+def _changes(agent: str, base: Baseline | None, head: Baseline | None, budget: Budget) -> tuple[Change, ...]:
+    if head is None:
+        return (Change("class_removed", agent),)
+    if base is None:
+        values = gated_values((table_of_baseline(head),), budget.limits_for(agent))
+        metrics = (Change("metric", name, "all", None, value) for name, value in sorted(values.items()))
+        return (Change("class_added", agent), *metrics)
+    return loosening(base, head, budget.limits_for(agent))
+
+
+def _of_budget(commit: Commit, old: Tree, new: Tree) -> Iterator[Step]:
+    approvals, _ = split_spent(new.approvals, old.approvals)
+    changes = looser(old.budget, new.budget)
+    if changes:
+        yield _budget_step(commit, "budget", changes, approvals, old.budget.digest, new.budget.digest)
+    elif old.budget.digest != new.budget.digest:
+        yield Step(commit, "budget", "tightening", ())
+    if old.fleet is not None and old.fleet != new.fleet:
+        change = Change("budget", "fleet.toml", None, old.fleet, new.fleet)
+        yield _budget_step(commit, "fleet", (change,), approvals, old.fleet, new.fleet)
+
+
+def _budget_step(
+    commit: Commit,
+    subject: str,
+    changes: tuple[Change, ...],
+    approvals: tuple[Approval, ...],
+    origin: str | None,
+    goal: str | None,
+) -> Step:
+    permit = find_budget_permit(subject, approvals, origin, goal, commit.day)
+    return Step(commit, subject, "approved" if permit.approval else "unapproved", changes, permit.approval, permit.why)
