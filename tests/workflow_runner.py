@@ -1,7 +1,7 @@
-"""Runs the shell steps of a workflow as GitHub's runner would: expressions, files, events, artifacts, jobs that need jobs.
+"""Runs the shell steps of a workflow as GitHub's runner would: expressions, files, events, artifacts, needed jobs.
 
 Of other people's actions only what these workflows use is stood in for: checkout, setup-python (nothing is set up),
-upload-artifact and download-artifact. ``python -m pip install`` is noted and not done: the tests' environment has it all.
+upload-artifact and download-artifact. ``python -m pip install`` is noted and not done: the tests' environment has all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import yaml
 
 _TOKEN = re.compile(r"\s*('(?:[^']|'')*'|\|\||&&|==|!=|[!(),]|[A-Za-z_][\w.*-]*|\d+)")
 _PIP = """#!/bin/bash
-if [ "$1 $2 $3" = "-m pip install" ]; then echo "${*:4}" >> "$RUNNER_PIP_LOG"; exit 0; fi
+if [ "$1 $2 $3" = "-m pip install" ]; then echo "${*:4}" >> "${RUNNER_PIP_LOG:-/dev/null}"; exit 0; fi
 if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && ln -sf "$0" "$3/bin/python"; exit 0; fi
 exec PYTHON "$@"
 """

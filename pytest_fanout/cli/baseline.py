@@ -17,6 +17,7 @@ from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
 from pytest_fanout.gate import verify as verify_report
+from pytest_fanout.gate.check import refuse_copy
 from pytest_fanout.gate.start import REPORT, start
 from pytest_fanout.gate.tree import folder_of, to_commit
 from pytest_fanout.judge import stats_of
@@ -133,11 +134,14 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
             mend="see that every job ran `pytest --fanout-budget` and kept its report",
         )
     code = 0
+    seen: dict[str, str] = {}
     for path in paths:
         click.echo(f"{clean(path)}:")
         try:
+            run = read_report(Path(path))
+            refuse_copy(run, path, seen)
             done = verify_report(
-                read_report(Path(path)),
+                run,
                 repo,
                 settings,
                 option=base_rev,

@@ -110,5 +110,20 @@ def verify(
     return Verified(verdict, code)
 
 
+def refuse_copy(run: Run, path: str, seen: dict[str, str]) -> None:
+    """Count a report among those that are checked together. ``seen``: run id -> path of the reports before it.
+
+    Raises:
+        IntegrityError: it is of the same run as one of them, so that another run has left none.
+    """
+    other = seen.setdefault(run.run_id, path)
+    if other != path:
+        raise IntegrityError(
+            "report-repeated",
+            f"{other} and {path} are of one and the same run",
+            mend="keep the report of each job under its own name, and check each of them once",
+        )
+
+
 def _short(rev: str | None) -> str:
     return rev[:12] if rev else "none"

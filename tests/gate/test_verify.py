@@ -12,6 +12,7 @@ from gate_world import NOW, TODAY, TWENTY, World, git, make_run, started, withou
 
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError
 from pytest_fanout.gate import Verified, exit_code, verify
+from pytest_fanout.gate.check import refuse_copy
 from pytest_fanout.records import OUTCOMES, Base, Head, Run, SessionFacts, Verdict
 
 SEE = "\n  see: docs/messages.md#"
@@ -186,4 +187,19 @@ def test_no_repository_cannot_be_verified(world: World) -> None:
 
     assert str(caught.value) == (
         f"the project is in no git repository\n  mend: check out the commit that was measured{SEE}no-git-repository"
+    )
+
+
+def test_a_copy_of_a_report_is_not_the_report_of_another_job() -> None:
+    """--reports-expected counts runs, not files."""
+    seen: dict[str, str] = {}
+    refuse_copy(make_run(), "a/fanout-report.json", seen)
+    refuse_copy(make_run(run_id="run-2"), "b/fanout-report.json", seen)
+
+    with pytest.raises(IntegrityError) as caught:
+        refuse_copy(make_run(), "c/fanout-report.json", seen)
+
+    assert str(caught.value) == (
+        "a/fanout-report.json and c/fanout-report.json are of one and the same run\n"
+        f"  mend: keep the report of each job under its own name, and check each of them once{SEE}report-repeated"
     )
