@@ -54,12 +54,19 @@ def verify(
         option: a base named on the command line; in CI it has to be the one that the event names.
 
     Raises:
-        IntegrityError: the report is of another commit, another base or another tree than this one.
+        IntegrityError: the report is of a run that did not finish, or of another commit, another base or another tree
+            than this one.
         GitError: no repository, or git does not answer.
     """
     if repo is None:
         raise GitError(
             "no-git-repository", "the project is in no git repository", mend="check out the commit that was measured"
+        )
+    if any(problem.slug == "run-not-finished" for problem in run.problems):
+        raise IntegrityError(
+            "run-not-finished",
+            "the run that left this report did not finish, whatever its exit code was",
+            mend="find out what ended it (os._exit, a kill, a plugin's timeout), then run `pytest --fanout-budget` again",
         )
     head = repo.head()
     measured = run.head.rev if run.head else None

@@ -77,7 +77,8 @@ def lay_out_requests(project: Project) -> None:
     project.edit(
         "shop.py", "def answer(task):", "def answer(task):\n    if task['items'] == 2: os.kill(os.getpid(), 9)"
     )
-    project.edit("pyproject.toml", "[tool.fanout", '[tool.pytest.ini_options]\naddopts = "-n 1 --max-worker-restart=0"\n\n[tool.fanout')
+    addopts = "-n 1 --max-worker-restart=0"
+    project.edit("pyproject.toml", "[tool.fanout", f"[tool.pytest.ini_options]\naddopts = '{addopts}'\n\n[tool.fanout")
     project.commit("its worker dies")
     branch("exits")
     project.write("conftest.py", "import os\n\ndef pytest_collection_finish(session):\n    os._exit(0)\n")
@@ -154,7 +155,7 @@ def test_a_harmless_change_is_green(whole: tuple[Ran, Event, Path]) -> None:
         ("waived", "success", "success", "waived"),
         ("stale", "failure", "failure", "stale"),
         ("crashed", "failure", "failure", "incomplete"),
-        ("exits", "success", "failure", "run not finished"),
+        ("exits", "success", "failure", "did not finish"),
     ],
 )
 def test_what_each_kind_of_pull_request_gets(
