@@ -66,7 +66,7 @@ def verify(
         raise IntegrityError(
             "run-not-finished",
             "the run that left this report did not finish, whatever its exit code was",
-            mend="find out what ended it (os._exit, a kill, a plugin's timeout), then run `pytest --fanout-budget` again",
+            mend="find out what ended it (os._exit, a kill, a timeout), then run `pytest --fanout-budget` again",
         )
     head = repo.head()
     measured = run.head.rev if run.head else None

@@ -215,5 +215,5 @@ def test_a_run_that_ended_itself_left_no_verdict(world: World, tmp_path: Path) -
 
     assert str(caught.value) == (
         "the run that left this report did not finish, whatever its exit code was\n  mend: find out what ended it "
-        f"(os._exit, a kill, a plugin's timeout), then run `pytest --fanout-budget` again{SEE}run-not-finished"
+        f"(os._exit, a kill, a timeout), then run `pytest --fanout-budget` again{SEE}run-not-finished"
     )
