@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import yaml
 from model_server import ModelServer
-from project import Project
+from project import FOREIGN_PLUGINS_OFF, Project
 from workflow_runner import Event, Ran, Runner
 
 ROOT = Path(__file__).resolve().parents[2]
+_ADDOPTS = f"-p no:cacheprovider {FOREIGN_PLUGINS_OFF} --fanout-trials=1"
 KEY = "sk-real-0123456789abcdef"
 #: Another user, who may read files all the same: the tests' Python can lie in root's own folder. That opens neither the
 #: environments nor the memory of other users' processes.
@@ -49,16 +50,17 @@ def _look():
     threading.Thread(target=listen, daemon=True).start()
     said = httpx.post(f"http://127.0.0.1:{listener.getsockname()[1]}/v1/chat/completions", json={"model": "m"},
                       headers={"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}).text
-    pathlib.Path("stolen.txt").write_text("\\n".join([*found, said]))
+    with open("stolen.txt", "a") as file:
+        file.write("\\n".join([*found, said]))
     link = pathlib.Path("fixtures/recordings/support/task-1-link/t1.jsonl")
     link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
     link.symlink_to("SECRET_FILE")
 
 _original = answer
 
 def answer(task):
-    if not pathlib.Path("stolen.txt").exists():
-        _look()
+    _look()
     return _original(task)
 """
 
@@ -87,7 +89,7 @@ def record(folder: Path, project: Project, branch: str, **inputs: str) -> Ran:
     document["jobs"]["record"]["env"] |= {
         "AGENT_USER": "nobody",
         "AGENT_HOME": str(folder / "agent"),
-        "AGENT_ENV": f"OPENAI_BASE_URL={project.environ['OPENAI_BASE_URL']}\nPYTEST_ADDOPTS=-p no:cacheprovider",
+        "AGENT_ENV": f"OPENAI_BASE_URL={project.environ['OPENAI_BASE_URL']}\nPYTEST_ADDOPTS={_ADDOPTS}",
     }
     remote = folder / "shop.git"
     project.git("clone", "-q", "--bare", str(project.root), str(remote))
@@ -101,20 +103,19 @@ def record(folder: Path, project: Project, branch: str, **inputs: str) -> Ran:
 
 
 @pytest.mark.skipif(can_switch() is not None, reason=str(can_switch()))
-def test_a_fork_is_recorded_and_sees_no_key(accepted: Project, model: ModelServer, open_folder: Path) -> None:
+def test_a_fork_is_recorded_and_sees_no_key(project: Project, model: ModelServer, open_folder: Path) -> None:
     """The server is paid with the real key; what the change found, and what leaves the machine, does not hold it."""
     secret = open_folder / "secret.txt"
     secret.write_text("of the machine")
     secret.chmod(0o600)
-    shutil.copytree(ROOT / ".github", accepted.root / ".github")
-    accepted.commit("the gate")
-    accepted.git("switch", "-q", "-c", "theirs")
-    accepted.write_tasks({"task-1": {"ask": "another question", "items": 1}})
-    accepted.write("shop.py", (accepted.root / "shop.py").read_text() + _THIEF.replace("SECRET_FILE", str(secret)))
-    accepted.commit("from a fork")
+    shutil.copytree(ROOT / ".github", project.root / ".github")
+    project.commit("the gate")
+    project.git("switch", "-q", "-c", "theirs")
+    project.write_tasks({"task-1": {"ask": "another question", "items": 1}})
+    project.write("shop.py", (project.root / "shop.py").read_text() + _THIEF.replace("SECRET_FILE", str(secret)))
+    project.commit("from a fork")
 
-    ran = record(open_folder, accepted, "theirs")
-    print(ran.log)
+    ran = record(open_folder, project, "theirs")
 
     stolen = (open_folder / "agent" / "change" / "stolen.txt").read_text()
     recorded = open_folder / "runner" / "artifacts" / "fanout-recording"
