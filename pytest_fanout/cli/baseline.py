@@ -252,5 +252,17 @@ def selfcheck(agents: tuple[str, ...], draws: int) -> None:
     planning.say_selfcheck(*_project(), agents, draws, datetime.now(UTC).date())
 
 
+@main.command()
+@click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")
+def metrics(report: str) -> None:
+    """The gated figures of a run as OpenMetrics text. Judges nothing: exits with 0 whatever the verdict."""
+    from pytest_fanout.report.openmetrics import render
+    from pytest_fanout.store.reports import read_report
+
+    settings, repo = _project()
+    run = read_report(Path(report))
+    click.echo(render(evaluate(run, repo, settings, today=datetime.now(UTC).date(), now=int(time.time()))), nl=False)
+
+
 if __name__ == "__main__":
     main()
