@@ -15,9 +15,9 @@ from pytest_fanout.errors import (
     GitError,
     IntegrityError,
 )
-from pytest_fanout.gate.inputs import changed_inputs, inputs_now
+from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_tasks
 from pytest_fanout.gate.judgement import evaluate
-from pytest_fanout.gate.tree import kept_in
+from pytest_fanout.gate.tree import folder_of, kept_in
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.git import Repository
 
@@ -91,7 +91,7 @@ def verify(
             f"and the base here is {_short(base.rev)} ({base.source})",
             mend="run `pytest --fanout-budget` again, without --fanout-base",
         )
-    changed = changed_inputs(dict(run.inputs), inputs_now(run, settings))
+    changed = changed_inputs(dict(run.inputs), inputs_now(run, settings)) or other_tasks(run, settings)
     if changed:
         raise IntegrityError(
             "report-of-another-tree",
@@ -105,6 +105,15 @@ def verify(
             f"{', '.join(loose)} differ{'s' if len(loose) == 1 else ''} from HEAD: a clone of this commit would not "
             "give this verdict",
             mend=f"git add {' '.join(loose)} && git commit, then run `pytest --fanout-budget` again",
+        )
+    hidden = repo.hidden([path for path in kept_in(settings) if path != folder_of(settings)])
+    if hidden:
+        raise IntegrityError(
+            "hidden-from-git",
+            f"{', '.join(hidden[:5])} {'is' if len(hidden) == 1 else 'are'} hidden from git status: a clone of this "
+            "commit would not give this verdict",
+            mend="take it out of .gitignore and commit it, or remove it; "
+            "git update-index --no-assume-unchanged --no-skip-worktree shows a file again",
         )
     run = replace(run, base=base, head=replace(head, dirty=bool(run.head and run.head.dirty)), ci=run.ci or ci)
     verdict = evaluate(run, repo, settings, today=today, now=now)

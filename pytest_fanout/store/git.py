@@ -98,6 +98,20 @@ class Repository:
                 found.append(path)
         return tuple(found)
 
+    def hidden(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Files of the project at these paths that are there for a run and not for ``git status``: ignored ones, and
+        those that the index is told to take for unchanged."""
+        where = [self.prefix + path for path in paths]
+        found = [
+            line[2:]
+            for line in self._run("ls-files", "-z", "-v", "--", *where).split(b"\0")
+            if line[:1].islower() or line[:1] == b"S"
+        ]
+        found += self._run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *where).split(b"\0")
+        # names that begin with a dot are temporary files, which no run reads
+        names = (name.decode("utf-8", "surrogateescape") for name in found if name)
+        return tuple(sorted(name for name in names if not name.rsplit("/", 1)[-1].startswith(".")))
+
     def author(self) -> str:
         """Who works here, for ``requested_by``: user.email, else user.name, else "unknown"."""
         for key in ("user.email", "user.name"):
