@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from project import Project
 
-EXITS = "import os\n\ndef pytest_runtest_setup(item):\n    os._exit(0)\n"
 DRESSED = """
 import pytest
 
@@ -26,13 +25,11 @@ TIMED_OUT = "import time\nimport httpx\n\ndef answer(task):\n    time.sleep(60)\
     ("options", "conftest", "code", "said"),
     [
         ("--collect-only", "", 0, "0 reports match"),
-        ("--help", "", 0, "0 reports match"),
         ("--setup-plan", "", None, ""),
-        ("", EXITS, 0, "did not finish"),
         ("", KILLED, -9, "did not finish"),
         ("", DRESSED, 0, "stale"),
     ],
-    ids=["collect-only", "help", "setup-plan", "exits with 0", "killed", "dressed up"],
+    ids=["collect-only", "setup-plan", "killed", "dressed up"],
 )
 def test_a_run_that_proves_nothing(gated: Project, options: str, conftest: str, code: int | None, said: str) -> None:
     """Whatever its own exit code: no report, one that is not finished, or one that says what was not measured."""
@@ -55,7 +52,7 @@ def test_a_plugin_that_ends_what_takes_too_long(gated: Project) -> None:
     gated.write("shop.py", TIMED_OUT)
     gated.commit("slow")
 
-    ran = gated.pytest("-p", "pytest_timeout", "--timeout=1", "--timeout-method=thread", PYTEST_ADDOPTS="")
+    ran = gated.pytest("--timeout=1", "--timeout-method=thread", PYTEST_ADDOPTS="")
     verified = gated.baseline("verify", CI="true")
 
     assert ran.exit != 0

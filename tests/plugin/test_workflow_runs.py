@@ -162,11 +162,14 @@ def test_what_each_kind_of_pull_request_gets(
     server: Server, tmp_path: Path, branch: str, replay: str, gate: str, said: str
 ) -> None:
     """Without secrets, as a fork's; a process that ends itself with 0 has a green job and a red gate."""
-    ran = server.runner(tmp_path).run(one_leg(), server.pull(branch))
+    runner, event = server.runner(tmp_path), server.pull(branch)
+    ran = runner.run(one_leg(), event)
 
     assert (ran.result("replay"), ran.result("gate")) == (replay, gate), ran.log
     assert said in ran.log
     assert "\n::error::" not in ran.log, "the prompt of a pull request gives no command to the log"
+    if replay == "failure":  # a job that goes on after its error is a success to those that need it
+        assert runner.run(one_leg(), event, given={"replay": "success"}).result("gate") == "failure"
 
 
 def gate_alone(server: Server, folder: Path, whole: tuple[Ran, Event, Path], *, given: str = "success") -> Runner:
