@@ -17,7 +17,6 @@ from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
 from pytest_fanout.gate import verify as verify_report
-from pytest_fanout.gate.check import refuse_copy
 from pytest_fanout.gate.start import REPORT, start
 from pytest_fanout.gate.tree import folder_of, to_commit
 from pytest_fanout.judge import stats_of
@@ -123,6 +122,7 @@ def accept(
 @click.option("--base", "base_rev", metavar="REV", help="The base; in CI it must be the event's own.")
 def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> None:
     """The required check: judge reports anew from git. Runs no test."""
+    from pytest_fanout.gate.check import refuse_copy
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
