@@ -145,6 +145,16 @@ def tests_by_line(folder: Path) -> dict[tuple[str, int], list[str]]:
     return found
 
 
+def in_turn(nodes: list[str], seed: int) -> list[str]:
+    """One test of each file after the other, so that those which look at other things come soon."""
+    files: dict[str, list[str]] = {}
+    for node in dict.fromkeys(nodes):
+        files.setdefault(node.partition("::")[0], []).append(node)
+    for mine in files.values():
+        random.Random(seed).shuffle(mine)
+    return [node for row in itertools.zip_longest(*files.values()) for node in row if node is not None]
+
+
 class Changed(MetaPathFinder, Loader):
     """Imports one module from the text of a change."""
 
@@ -200,6 +210,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=20.0, help="begin no further change after that")
+    parser.add_argument("--skip", type=int, default=0, help="changes that an earlier run has tried already")
+    parser.add_argument("--lines", type=Path, help="keeps which test runs which line, for later runs on the same tests")
     parser.add_argument("--json", type=Path, help="where the outcome of each change goes")
     given = parser.parse_args()
     begun = time.monotonic()
@@ -207,8 +219,13 @@ def main() -> int:
     random.Random(given.seed).shuffle(possible)
     made = (change_of(*place) for place in possible)
     drawn = list(itertools.islice((change for change in made if change is not None), given.count))
-    with tempfile.TemporaryDirectory() as folder:
-        tests = tests_by_line(Path(folder))
+    if given.lines and given.lines.exists():
+        tests = {(path, line): nodes for path, line, nodes in json.loads(given.lines.read_text())}
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            tests = tests_by_line(Path(folder))
+        if given.lines:
+            given.lines.write_text(json.dumps([[*key, nodes] for key, nodes in tests.items()]))
     import hypothesis  # noqa: F401  (what every child needs is loaded once)
     import jsonschema  # noqa: F401
     import numpy  # noqa: F401
@@ -217,19 +234,19 @@ def main() -> int:
         f"{len(possible)} places, {len(drawn)} changes drawn, {time.monotonic() - begun:.0f} s to prepare", flush=True
     )
     outcomes: list[tuple[str, bool]] = []
-    for change in drawn:
+    for change in drawn[given.skip :]:
         if time.monotonic() - begun > given.minutes * 60:
             print(f"out of time after {len(outcomes)} changes")
             break
         mine = tests.get((str(change.path), change.line)) or sorted(
             {node for (path, _), nodes in tests.items() if path == str(change.path) for node in nodes}
         )
-        noticed = bool(mine) and is_noticed(change, list(dict.fromkeys(mine)))
+        noticed = bool(mine) and is_noticed(change, in_turn(mine, given.seed))
         outcomes.append((str(change), noticed))
+        if given.json:
+            given.json.write_text(json.dumps(outcomes, indent=1))
         if not noticed:
             print(f"not noticed ({len(mine)} tests): {change}", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(outcomes, indent=1))
     share = sum(noticed for _, noticed in outcomes) / max(len(outcomes), 1)
     print(f"{share:.1%} of {len(outcomes)} noticed, {time.monotonic() - begun:.0f} s")
     return 0 if share >= WANTED else 1
