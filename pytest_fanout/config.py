@@ -243,5 +243,11 @@ def _known(table: Mapping[str, Any], known: set[str], where: str) -> None:
 
 
 def is_ci(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether ``CI`` is set to anything but empty, 0 or false."""
+    """Whether ``CI`` is set to anything but empty, 0 or false.
+
+    GitHub and GitLab say so by variables of their own as well: there ``CI=false``, which some build tools want, turns
+    nothing off.
+    """
+    if any(environ.get(name, "").lower() == "true" for name in ("GITHUB_ACTIONS", "GITLAB_CI")):
+        return True
     return environ.get("CI", "").strip().lower() not in ("", "0", "false")

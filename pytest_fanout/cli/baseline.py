@@ -188,6 +188,7 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
     Example:
       fanout-baseline verify --report 'reports/*/fanout-report.json' --reports-expected 2
     """
+    from pytest_fanout.gate.check import refuse_copy
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -199,11 +200,14 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
             mend="see that every job ran `pytest --fanout-budget` and kept its report",
         )
     code = 0
+    seen: dict[str, str] = {}
     for path in paths:
         click.echo(f"{clean(path)}:")
         try:
+            run = read_report(Path(path))
+            refuse_copy(run, path, seen)
             done = verify_report(
-                read_report(Path(path)),
+                run,
                 repo,
                 settings,
                 option=base_rev,
@@ -402,6 +406,18 @@ def selfcheck(agents: tuple[str, ...], draws: int) -> None:
       fanout-baseline selfcheck --draws 500
     """
     planning.say_selfcheck(*_project(), agents, draws, datetime.now(UTC).date())
+
+
+@main.command()
+@click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")
+def metrics(report: str) -> None:
+    """The gated figures of a run as OpenMetrics text. Judges nothing: exits with 0 whatever the verdict."""
+    from pytest_fanout.report.openmetrics import render
+    from pytest_fanout.store.reports import read_report
+
+    settings, repo = _project()
+    run = read_report(Path(report))
+    click.echo(render(evaluate(run, repo, settings, today=datetime.now(UTC).date(), now=int(time.time()))), nl=False)
 
 
 if __name__ == "__main__":

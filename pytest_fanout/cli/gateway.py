@@ -53,13 +53,15 @@ def parse_caps(words: Sequence[str]) -> Caps:
 class _Counting:
     """The gateway of this process, its tasks, and what is said of them at the end."""
 
-    def __init__(self, names: Sequence[str], caps: Caps, *, port: int = 0) -> None:
+    def __init__(self, names: Sequence[str], caps: Caps, *, port: int = 0, binds: bool = False) -> None:
         from pytest_fanout.meter import Meter
 
         self._meter = Meter(mode="live", measure=MeasureRules(), cap_warning=self._warn, environ=dict(os.environ))
         self._caps = caps
         self._masker = Masker(dict(os.environ))
         self.gateway = self._meter.gateway(port)
+        if binds:
+            self.gateway.bind_keys(os.environ)
         self.scopes: list[TaskScope] = [self._meter.open_task(_AGENT, name, 1, caps, beside=True) for name in names]
 
     def environ(self, scope: TaskScope, *, proxy: bool) -> dict[str, str]:
@@ -106,6 +108,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--report", type=click.Path(path_type=Path), metavar="PATH", help="Write what was counted as JSON."
         ),
         click.option("--proxy", is_flag=True, help="Be the forward proxy as well, so that tools are seen."),
+        click.option("--bind-keys", "binds", is_flag=True, help="Send a key to its own provider only: untrusted code."),
     ):
         command = option(command)
     return command
@@ -120,7 +123,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--task", "name", default="command", show_default=True, metavar="NAME", help="How the report calls it.")
 @click.version_option(package_name="pytest-fanout")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(caps: Sequence[str], report: Path | None, proxy: bool, name: str, command: Sequence[str]) -> None:
+def run(caps: Sequence[str], report: Path | None, proxy: bool, binds: bool, name: str, command: Sequence[str]) -> None:
     """Run COMMAND with its model calls counted: fanout-gateway -- python agent.py
 
     Its output is its own; what was counted is said on stderr. A command that goes on after a cap is ended. Exits with
@@ -129,8 +132,8 @@ def run(caps: Sequence[str], report: Path | None, proxy: bool, name: str, comman
     """
     bounds = parse_caps(caps)
     if os.environ.get(_VARIABLE):
-        _exec(command, join_outer(os.environ[_VARIABLE], os.environ, ignored=bool(caps or report or proxy)))
-    counting = _Counting([name], bounds)
+        _exec(command, join_outer(os.environ[_VARIABLE], os.environ, ignored=bool(caps or report or proxy or binds)))
+    counting = _Counting([name], bounds, binds=binds)
     (scope,) = counting.scopes
     try:
         child = Child(command, counting.environ(scope, proxy=proxy))
@@ -148,13 +151,13 @@ def run(caps: Sequence[str], report: Path | None, proxy: bool, name: str, comman
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="On 127.0.0.1; 0: any that is free."
 )
 @click.option("--task", "names", multiple=True, metavar="NAME", help="A task with a key of its own; repeatable.")
-def serve(caps: Sequence[str], report: Path | None, proxy: bool, port: int, names: Sequence[str]) -> None:
+def serve(caps: Sequence[str], report: Path | None, proxy: bool, binds: bool, port: int, names: Sequence[str]) -> None:
     """Keep a gateway up until Ctrl-C or SIGTERM, and say then what was counted.
 
     It prints the variables that an agent needs, as shell lines; with several --task, for each of them.
     """
     tasks = list(dict.fromkeys(names)) or ["serve"]
-    counting = _Counting(tasks, parse_caps(caps), port=port)
+    counting = _Counting(tasks, parse_caps(caps), port=port, binds=binds)
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())

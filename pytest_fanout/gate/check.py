@@ -15,9 +15,9 @@ from pytest_fanout.errors import (
     GitError,
     IntegrityError,
 )
-from pytest_fanout.gate.inputs import changed_inputs, inputs_now
+from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_tasks
 from pytest_fanout.gate.judgement import evaluate
-from pytest_fanout.gate.tree import kept_in
+from pytest_fanout.gate.tree import folder_of, kept_in
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.git import Repository
 
@@ -54,12 +54,19 @@ def verify(
         option: a base named on the command line; in CI it has to be the one that the event names.
 
     Raises:
-        IntegrityError: the report is of another commit, another base or another tree than this one.
+        IntegrityError: the report is of a run that did not finish, or of another commit, another base or another tree
+            than this one.
         GitError: no repository, or git does not answer.
     """
     if repo is None:
         raise GitError(
             "no-git-repository", "the project is in no git repository", mend="check out the commit that was measured"
+        )
+    if any(problem.slug == "run-not-finished" for problem in run.problems):
+        raise IntegrityError(
+            "run-not-finished",
+            "the run that left this report did not finish, whatever its exit code was",
+            mend="find out what ended it (os._exit, a kill, a timeout), then run `pytest --fanout-budget` again",
         )
     head = repo.head()
     measured = run.head.rev if run.head else None
@@ -84,7 +91,7 @@ def verify(
             f"and the base here is {_short(base.rev)} ({base.source})",
             mend="run `pytest --fanout-budget` again, without --fanout-base",
         )
-    changed = changed_inputs(dict(run.inputs), inputs_now(run, settings))
+    changed = changed_inputs(dict(run.inputs), inputs_now(run, settings)) or other_tasks(run, settings)
     if changed:
         raise IntegrityError(
             "report-of-another-tree",
@@ -99,6 +106,15 @@ def verify(
             "give this verdict",
             mend=f"git add {' '.join(loose)} && git commit, then run `pytest --fanout-budget` again",
         )
+    hidden = repo.hidden([path for path in kept_in(settings) if path != folder_of(settings)])
+    if hidden:
+        raise IntegrityError(
+            "hidden-from-git",
+            f"{', '.join(hidden[:5])} {'is' if len(hidden) == 1 else 'are'} hidden from git status: a clone of this "
+            "commit would not give this verdict",
+            mend="take it out of .gitignore and commit it, or remove it; "
+            "git update-index --no-assume-unchanged --no-skip-worktree shows a file again",
+        )
     run = replace(run, base=base, head=replace(head, dirty=bool(run.head and run.head.dirty)), ci=run.ci or ci)
     verdict = evaluate(run, repo, settings, today=today, now=now)
     code = exit_code(verdict)
@@ -108,6 +124,21 @@ def verify(
         why = f"pytest ended with exit code {run.session.pytest_exit}, so that the check cannot pass"
         return Verified(verdict, EXIT_OVER, why)
     return Verified(verdict, code)
+
+
+def refuse_copy(run: Run, path: str, seen: dict[str, str]) -> None:
+    """Count a report among those that are checked together. ``seen``: run id -> path of the reports before it.
+
+    Raises:
+        IntegrityError: it is of the same run as one of them, so that another run has left none.
+    """
+    other = seen.setdefault(run.run_id, path)
+    if other != path:
+        raise IntegrityError(
+            "report-repeated",
+            f"{other} and {path} are of one and the same run",
+            mend="keep the report of each job under its own name, and check each of them once",
+        )
 
 
 def _short(rev: str | None) -> str:

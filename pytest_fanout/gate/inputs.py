@@ -11,6 +11,7 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import ConfigError, IntegrityError
 from pytest_fanout.records import MEASURED, Run, TaskRun
 from pytest_fanout.store.budget import load_toml, toml_digest
+from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.recordings import RecordingStore, slug_of
 
 
@@ -46,6 +47,22 @@ def changed_inputs(measured: dict[str, str], now: dict[str, str]) -> tuple[str, 
     """Names whose digest is another one now, in words."""
     names = [name for name in sorted(now.keys() | measured.keys()) if now.get(name) != measured.get(name)]
     return tuple(_words(name) for name in names)
+
+
+def other_tasks(run: Run, settings: Settings) -> tuple[str, ...]:
+    """The eval sets, in words, whose tasks are not those that a run of all of them was expected to make."""
+    found = []
+    for name, agent in settings.agents.items():
+        if run.session.partial and name not in run.definitions:
+            continue
+        try:
+            evalset = read_evalset(agent.evalset, name)
+        except (ConfigError, IntegrityError):
+            continue  # its digest is none, and has been compared
+        tasks = {task.id: task.definition for task in evalset.tasks}
+        if run.evalsets.get(name) != evalset.digest or dict(run.definitions.get(name, {})) != tasks:
+            found.append(_words(f"evalset:{name}"))
+    return tuple(found)
 
 
 def other_recordings(run: Run, agents: Collection[str], store: RecordingStore) -> tuple[str, ...]:

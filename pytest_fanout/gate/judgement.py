@@ -14,7 +14,7 @@ from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.draws import draws_of
 from pytest_fanout.gate.inherited import with_inherited
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
-from pytest_fanout.gate.tree import Tree, folder_of, read_tree, to_commit
+from pytest_fanout.gate.tree import Tree, folder_of, read_tree, settings_at, to_commit
 from pytest_fanout.judge import judge_draws, stats_of
 from pytest_fanout.records import (
     Base,
@@ -62,7 +62,8 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     base_rev = base.rev if base.rev and repo.resolve(base.rev) else None
     base_tree = head_tree
     if base_rev not in (None, head.rev):
-        base_tree = read_tree(repo, str(base_rev), settings, "the base commit", is_history=True)
+        before = settings_at(repo, str(base_rev), settings)
+        base_tree = read_tree(repo, str(base_rev), before, "the base commit", is_history=True)
     broken = list(dict.fromkeys((*head_tree.problems, *base_tree.problems)))
     budget, of_budget = effective(base_tree, head_tree, today)
     problems += of_budget
@@ -197,7 +198,8 @@ def committed_budget(
     tree = read_tree(repo, head.rev, settings, "HEAD")
     if base is None or base.rev in (None, head.rev):
         return tree.budget, tree.problems
-    old = read_tree(repo, str(base.rev), settings, "the base commit", is_history=True)
+    before = settings_at(repo, str(base.rev), settings)
+    old = read_tree(repo, str(base.rev), before, "the base commit", is_history=True)
     budget, problems = effective(old, tree, today)
     return budget, (*tree.problems, *problems)
 

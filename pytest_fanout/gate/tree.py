@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_fanout.config import AGENT_NAME, RESERVED_NAMES, Settings
@@ -43,6 +45,23 @@ def folder_of(settings: Settings) -> str:
             where=f"{settings.source}: [tool.fanout]",
             mend='baselines = "baselines"',
         ) from None
+
+
+def settings_at(repo: Repository, rev: str, settings: Settings) -> Settings:
+    """The settings with the baselines folder that the pyproject.toml of a commit names.
+
+    A change that moves the folder is compared with what stood in the old one: nothing begins anew by being moved.
+    """
+    try:
+        data = repo.read(rev, "pyproject.toml") or b""
+        table = tomllib.loads(data.decode("utf-8")).get("tool", {}).get("fanout", {})
+        named = table.get("baselines", "baselines")
+    except (FanoutError, ValueError, AttributeError, RecursionError):
+        return settings  # it was no project then, or none that can be read
+    if not isinstance(named, str):
+        return settings
+    moved = replace(settings, baselines=Path(os.path.normpath(settings.root / named)))
+    return moved if moved.baselines.is_relative_to(settings.root) else settings
 
 
 def kept_in(settings: Settings) -> tuple[str, ...]:

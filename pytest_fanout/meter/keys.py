@@ -60,6 +60,11 @@ def token_of(text: str) -> str | None:
     return None if found is None else found.group()[-16:]
 
 
+def sealed_names(text: str) -> list[str]:
+    """The variables of all dummy keys in ``text``."""
+    return [found.group(1) for found in _DUMMY.finditer(text)] if _MARK in text else []
+
+
 class SealedKeys:
     """The real keys by their dummies. AWS access keys sign requests and cannot be swapped: they stay as they are."""
 

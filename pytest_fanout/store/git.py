@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -13,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from pytest_fanout.config import is_ci
 from pytest_fanout.errors import GitError, IntegrityError
 from pytest_fanout.records import Base, Head
+from pytest_fanout.store.base import find_base
+from pytest_fanout.store.ci import FETCH_DEPTH as FETCH_DEPTH
 
-FETCH_DEPTH = "set `fetch-depth: 0` on actions/checkout (elsewhere: `git fetch --unshallow`)"
 _OPTIONS = (
     "--no-replace-objects",
     "--literal-pathspecs",
@@ -31,7 +30,6 @@ _OPTIONS = (
     "safe.directory=*",
 )
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
-_EVENT_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +98,20 @@ class Repository:
             if self._run("status", "--porcelain=v1", "-z", "--untracked-files=all", "--", self.prefix + path):
                 found.append(path)
         return tuple(found)
+
+    def hidden(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Files of the project at these paths that are there for a run and not for ``git status``: ignored ones, and
+        those that the index is told to take for unchanged."""
+        where = [self.prefix + path for path in paths]
+        found = [
+            line[2:]
+            for line in self._run("ls-files", "-z", "-v", "--", *where).split(b"\0")
+            if line[:1].islower() or line[:1] == b"S"
+        ]
+        found += self._run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *where).split(b"\0")
+        # names that begin with a dot are temporary files, which no run reads
+        names = (name.decode("utf-8", "surrogateescape") for name in found if name)
+        return tuple(sorted(name for name in names if not name.rsplit("/", 1)[-1].startswith(".")))
 
     def author(self) -> str:
         """Who works here, for ``requested_by``: user.email, else user.name, else "unknown"."""
@@ -174,85 +186,30 @@ class Repository:
     # --- the base ------------------------------------------------------------------------------------------------
 
     def resolve_base(self, option: str | None, environ: Mapping[str, str] = os.environ) -> Base:
-        """The commit to compare with: the option, else the CI event's, else where this branch left the main one.
-
-        Never raises for a base that cannot be found: ``rev`` is then None and ``problem`` says why and what mends it.
-        ``is_gate`` is False where the base equals HEAD.
-        """
-        head = self.resolve("HEAD")
-        if head is None:
-            return Base(None, "HEAD", False, "HEAD has no commit yet: commit the project first")
-        if option:
-            base = self._named(option, "option")
-        else:
-            event = read_event(environ)
-            base = (self._of_event(event, head) if event else None) or self._merge_base(head, is_ci(environ))
-        if base.rev == head:
-            return Base(base.rev, base.source, False, base.problem)
-        return base
+        """The commit to compare with: see ``store.base.find_base``."""
+        return find_base(self, option, environ)
 
     def event_base(self, environ: Mapping[str, str] = os.environ) -> Base:
         """The base that this environment itself dictates, without any option."""
         return self.resolve_base(None, environ)
 
-    def _named(self, rev: str, source: str) -> Base:
-        found = self.resolve(rev)
-        if found:
-            return Base(found, source)
-        shallow = " (this clone is shallow)" if self.is_shallow else ""
-        return Base(None, source, problem=f"the base commit {rev} is not in this clone{shallow}: {FETCH_DEPTH}")
+    def fork_point(self, one: str, other: str) -> str | None:
+        """A best common ancestor of two commits; None: this clone holds none."""
+        done = _git(self.root, "merge-base", one, other)
+        name = done.stdout.decode("ascii", "replace").split("\n", 1)[0]
+        return name if done.returncode == 0 and _SHA.match(name) else None
 
-    def _of_event(self, event: Mapping[str, object], head: str) -> Base | None:
-        pull = _text(event, "pull_request", "base", "sha")
-        if pull:
-            source = "event.pull_request"
-            parents = self._parents(head)
-            if len(parents) == 2 and parents[1] == _text(event, "pull_request", "head", "sha"):
-                # the tested tree is the merge, so that its first parent holds what the target branch accepted meanwhile
-                return self._named(parents[0], f"{source}:HEAD^1")
-            base = self._named(pull, f"{source}.base.sha")
-            if base.rev is None or self._is_ancestor(base.rev, head):
-                return base
-            fork = self._fork_point(base.rev, head)
-            if fork is None:
-                return Base(
-                    None,
-                    source,
-                    problem=f"HEAD and the base commit {pull} share no commit in this clone: {FETCH_DEPTH}",
-                )
-            return Base(fork, f"{source}: merge-base of HEAD and base.sha, as HEAD is not the merge commit")
-        group = _text(event, "merge_group", "base_sha")
-        if group:
-            return self._named(group, "event.merge_group.base_sha")
-        before = _text(event, "before")
-        if before and _text(event, "after") is not None:
-            if before.strip("0"):
-                return self._named(before, "event.push.before")
-            parents = self._parents(head)
-            if not parents:
-                return Base(head, "event.push: first commit", False)
-            return self._named(parents[0], "event.push:HEAD^1")
-        return None
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether ``newer`` holds ``older``; False as well where this clone cannot tell."""
+        return _git(self.root, "merge-base", "--is-ancestor", older, newer).returncode == 0
 
-    def _merge_base(self, head: str, ci: bool) -> Base:
-        for name in (*self._main_branches(), *self._upstream()):
-            tip = self.resolve(name)
-            fork = self._fork_point(tip, head) if tip else None
-            if fork:
-                return Base(fork, f"merge-base {name.removeprefix('refs/remotes/').removeprefix('refs/heads/')}")
-        if ci:
-            return Base(
-                None, "CI", problem=f"CI names no base commit and no merge-base is in this clone: {FETCH_DEPTH}"
-            )
-        return Base(head, "HEAD, as no main branch was found", False)
+    def parents(self, commit: str) -> tuple[str, ...]:
+        """As the commit itself says: a shallow clone hides parents that it does not hold."""
+        head, _, _ = self._run("cat-file", "commit", commit).partition(b"\n\n")
+        lines = head.decode("utf-8", "replace").split("\n")
+        return tuple(line[7:] for line in lines if line.startswith("parent "))
 
-    @staticmethod
-    def _main_branches() -> tuple[str, ...]:
-        # a checkout of CI has no origin/HEAD, so that the usual names are tried as well
-        remote = tuple(f"refs/remotes/origin/{name}" for name in ("HEAD", "main", "master"))
-        return (*remote, "refs/heads/main", "refs/heads/master")
-
-    def _upstream(self) -> tuple[str, ...]:
+    def upstream(self) -> tuple[str, ...]:
         """The upstream of this branch, unless it is only the branch's own pushed copy: that is no base."""
         done = _git(self.root, "rev-parse", "--symbolic-full-name", "@{upstream}", "HEAD")
         names = done.stdout.decode("utf-8", "replace").split()
@@ -260,20 +217,6 @@ class Repository:
             return ()
         own = names[1].removeprefix("refs/heads/")
         return () if names[0].endswith(f"/{own}") else (names[0],)
-
-    def _fork_point(self, one: str, other: str) -> str | None:
-        done = _git(self.root, "merge-base", one, other)
-        name = done.stdout.decode("ascii", "replace").strip()
-        return name if done.returncode == 0 and _SHA.match(name) else None
-
-    def _is_ancestor(self, older: str, newer: str) -> bool:
-        return _git(self.root, "merge-base", "--is-ancestor", older, newer).returncode == 0
-
-    def _parents(self, commit: str) -> tuple[str, ...]:
-        """As the commit itself says: a shallow clone hides parents that it does not hold."""
-        head, _, _ = self._run("cat-file", "commit", commit).partition(b"\n\n")
-        lines = head.decode("utf-8", "replace").split("\n")
-        return tuple(line[7:] for line in lines if line.startswith("parent "))
 
     # --- worktrees -----------------------------------------------------------------------------------------------
 
@@ -290,43 +233,6 @@ class Repository:
         if done.returncode:
             raise _failed(words[0], done.stderr, shallow=self.is_shallow)
         return done.stdout
-
-
-def read_event(environ: Mapping[str, str]) -> Mapping[str, object] | None:
-    """The payload of the CI event, or None when there is none.
-
-    Raises:
-        GitError: GITHUB_EVENT_PATH names a file that cannot be read as a JSON object.
-    """
-    path = environ.get("GITHUB_EVENT_PATH")
-    if not path:
-        return None
-    try:
-        with open(path, "rb") as file:
-            event = json.loads(file.read(_EVENT_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise GitError(
-            "bad-event",
-            f"GITHUB_EVENT_PATH cannot be read: {why}",
-            where=path,
-            mend="unset GITHUB_EVENT_PATH, or name the base with --fanout-base",
-        ) from None
-    if not isinstance(event, dict):
-        raise GitError(
-            "bad-event",
-            "GITHUB_EVENT_PATH cannot be read: it is not an object",
-            where=path,
-            mend="unset GITHUB_EVENT_PATH, or name the base with --fanout-base",
-        )
-    return event
-
-
-def _text(event: Mapping[str, object], *keys: str) -> str | None:
-    value: object = event
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) and value else None
 
 
 @dataclass(frozen=True, slots=True)

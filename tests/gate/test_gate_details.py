@@ -659,3 +659,10 @@ def test_a_draw_that_holds_failures_says_so(world: World) -> None:
         "bad hour of the provider, draw these anew: pytest --fanout-budget --fanout-mode=rerecord"
     )
     assert result.verdict == "pass"
+
+
+def test_five_tasks_are_named_and_the_others_counted(world: World) -> None:
+    """A message stays one line, however many tasks it is about."""
+    found = world.judge(without(make_run(), *(f"t{number:02d}" for number in range(1, 8))))
+
+    assert "no completed run of t01, t02, t03, t04, t05 and 2 more; mend" in texts(found)["tasks-missing"]

@@ -90,8 +90,12 @@ def test_a_push_is_compared_with_what_was_there_before(tmp_path: Path, merged: W
     """before, or for a new branch the first parent."""
     fork, main = git(merged.root, "rev-parse", "fork"), git(merged.root, "rev-parse", "main")
 
-    pushed = merged.repo.resolve_base(None, event(tmp_path, {"before": fork, "after": "x"}))
-    created = merged.repo.resolve_base(None, event(tmp_path, {"before": "0" * 40, "after": "x"}))
+    pushed = merged.repo.resolve_base(
+        None, event(tmp_path, {"before": fork, "after": git(merged.root, "rev-parse", "HEAD")})
+    )
+    created = merged.repo.resolve_base(
+        None, event(tmp_path, {"before": "0" * 40, "after": git(merged.root, "rev-parse", "HEAD")})
+    )
 
     assert pushed == Base(fork, "event.push.before")
     assert created == Base(main, "event.push:HEAD^1")
@@ -109,7 +113,9 @@ def test_a_first_commit_is_no_gate_result(tmp_path: Path) -> None:
 
 def test_a_push_over_a_commit_that_is_gone_has_no_base(tmp_path: Path, merged: World) -> None:
     """A forced push: the commit before it cannot be read, and nothing stands in for it."""
-    base = merged.repo.resolve_base(None, event(tmp_path, {"before": "1" * 40, "after": "x"}))
+    base = merged.repo.resolve_base(
+        None, event(tmp_path, {"before": "1" * 40, "after": git(merged.root, "rev-parse", "HEAD")})
+    )
 
     assert base == Base(None, "event.push.before", problem=f"the base commit {'1' * 40} is not in this clone: {DEPTH}")
 

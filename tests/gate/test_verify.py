@@ -12,7 +12,9 @@ from gate_world import NOW, TODAY, TWENTY, World, git, make_run, started, withou
 
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError
 from pytest_fanout.gate import Verified, exit_code, verify
+from pytest_fanout.gate.check import refuse_copy
 from pytest_fanout.records import OUTCOMES, Base, Head, Run, SessionFacts, Verdict
+from pytest_fanout.store.reports import read_report, write_unfinished
 
 SEE = "\n  see: docs/messages.md#"
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
@@ -186,4 +188,32 @@ def test_no_repository_cannot_be_verified(world: World) -> None:
 
     assert str(caught.value) == (
         f"the project is in no git repository\n  mend: check out the commit that was measured{SEE}no-git-repository"
+    )
+
+
+def test_a_copy_of_a_report_is_not_the_report_of_another_job() -> None:
+    """--reports-expected counts runs, not files."""
+    seen: dict[str, str] = {}
+    refuse_copy(make_run(), "a/fanout-report.json", seen)
+    refuse_copy(make_run(run_id="run-2"), "b/fanout-report.json", seen)
+
+    with pytest.raises(IntegrityError) as caught:
+        refuse_copy(make_run(), "c/fanout-report.json", seen)
+
+    assert str(caught.value) == (
+        "a/fanout-report.json and c/fanout-report.json are of one and the same run\n"
+        f"  mend: keep the report of each job under its own name, and check each of them once{SEE}report-repeated"
+    )
+
+
+def test_a_run_that_ended_itself_left_no_verdict(world: World, tmp_path: Path) -> None:
+    """What stands in the report from the start says so, also where the process ended with 0."""
+    write_unfinished(tmp_path / "fanout-report.json", "run-1")
+
+    with pytest.raises(IntegrityError) as caught:
+        check(world, read_report(tmp_path / "fanout-report.json"))
+
+    assert str(caught.value) == (
+        "the run that left this report did not finish, whatever its exit code was\n  mend: find out what ended it "
+        f"(os._exit, a kill, a timeout), then run `pytest --fanout-budget` again{SEE}run-not-finished"
     )

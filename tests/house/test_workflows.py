@@ -16,6 +16,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))
+ACTIONS = sorted((ROOT / ".github" / "actions").glob("*/action.yml"))
+#: Those that a pull request starts, with the code of the pull request.
+OF_REQUESTS = [FOLDER / name for name in ("ci.yml", "fanout.yml", "sdk-matrix.yml")]
 
 
 def tool(name: str) -> str:
@@ -35,8 +38,10 @@ def steps_of(name: str) -> list[dict[str, Any]]:
 
 
 def test_the_workflows_are_there() -> None:
-    """The project's tests, its gate and the SDK matrix, and nothing that no test looks at."""
-    assert [path.name for path in FILES] == ["ci.yml", "fanout.yml", "sdk-matrix.yml"]
+    """The project's tests, its gate with what goes with it, the SDK matrix, and nothing that no test looks at."""
+    others = ["fanout-comment.yml", "fanout-record.yml", "release.yml"]
+    assert [path.name for path in FILES] == sorted([*others, *(path.name for path in OF_REQUESTS)])
+    assert [path.parent.name for path in ACTIONS] == ["fanout-gate"]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +49,10 @@ def test_the_workflows_are_there() -> None:
     [
         ["zizmor", "--offline", "--quiet", "--persona=pedantic", "--no-progress", str(ROOT / ".github")],
         ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, FILES)],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-actions", *map(str, ACTIONS)],
         ["actionlint", "-no-color", *map(str, FILES)],
     ],
-    ids=lambda command: command[0],
+    ids=["zizmor", "schema of workflows", "schema of actions", "actionlint"],
 )
 def test_a_linter_finds_nothing(command: list[str]) -> None:
     """Each linter ends with 0."""
@@ -75,7 +81,7 @@ def test_the_linters_can_find_something(tmp_path: Path) -> None:
     assert 0 not in codes
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", OF_REQUESTS, ids=lambda path: path.name)
 def test_workflows_run_always_and_may_do_little(path: Path) -> None:
     """A15, A17: no filter can leave the check pending, no token can write, no secret is asked for."""
     workflow = load(path.name)
@@ -90,13 +96,58 @@ def test_workflows_run_always_and_may_do_little(path: Path) -> None:
     assert all("permissions" not in job and job["timeout-minutes"] <= 30 for job in workflow["jobs"].values())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_comment_runs_no_code_of_the_pull_request() -> None:
+    """The one job with a token that writes checks the default branch out, and takes the report as data."""
+    workflow = load("fanout-comment.yml")
+    (job,) = workflow["jobs"].values()
+    checkout = job["steps"][0]
+
+    assert workflow["on"] == {"workflow_run": {"workflows": [load("fanout.yml")["name"]], "types": ["completed"]}}
+    assert workflow["permissions"] == {}
+    assert job["permissions"] == {"actions": "read", "contents": "read", "pull-requests": "write"}
+    assert "ref" not in checkout["with"]
+    assert "secrets." not in (FOLDER / "fanout-comment.yml").read_text(encoding="utf-8")
+    assert [step["run"] for step in job["steps"] if "pip" in step.get("run", "")] == ["python -m pip install ."]
+
+
+def test_keys_are_given_to_the_gateway_alone() -> None:
+    """One step of one workflow holds secrets, and all that it starts is the gateway; by hand a reviewer lets it."""
+    workflow = load("fanout-record.yml")
+    (job,) = workflow["jobs"].values()
+    with_secrets = [step for step in job["steps"] if "secrets." in json.dumps(step)]
+
+    assert set(workflow["on"]) == {"workflow_dispatch", "schedule"}
+    assert workflow["permissions"] == {"contents": "read"}
+    assert job["environment"] == "${{ github.event_name == 'schedule' && 'fanout-watch' || 'fanout-record' }}"
+    assert [step["name"] for step in with_secrets] == ["Record"]
+    assert "secrets." not in json.dumps({key: value for key, value in job.items() if key != "steps"})
+    assert "fanout-gateway --proxy --bind-keys " in with_secrets[0]["run"]
+    assert "change" not in with_secrets[0]["run"]
+    assert [path.name for path in FILES if "secrets." in path.read_text(encoding="utf-8")] == ["fanout-record.yml"]
+    assert not any("push" in step.get("run", "") for step in job["steps"])
+
+
+def test_a_release_is_published_by_trust_and_not_by_a_password() -> None:
+    """The job that may publish builds nothing, runs nothing of its own, and waits for the environment's reviewer."""
+    workflow = load("release.yml")
+    publish = workflow["jobs"]["publish"]
+
+    assert workflow["permissions"] == {}
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"]["name"] == "pypi"
+    assert all("run" not in step for step in publish["steps"])
+    assert publish["steps"][-1].get("with") is None
+    assert all("id-token" not in job.get("permissions", {}) for job in [workflow["jobs"]["build"]])
+
+
+@pytest.mark.parametrize("path", [*FILES, *ACTIONS], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_actions_are_pinned_by_commit(path: Path) -> None:
-    """A tag can be moved; a full commit id cannot. The version stands beside it for people."""
+    """A tag can be moved; a full commit id cannot. The version stands beside it for people. Ours are of this commit."""
     uses = re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))
+    pinned = r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|\$/\.github/actions/[\w-]+"
 
     assert uses
-    assert [line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+    assert [line for line in uses if not re.fullmatch(pinned, line)] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -162,15 +213,15 @@ def test_verify_expects_a_report_of_each_leg() -> None:
     jobs = load("fanout.yml")["jobs"]
     legs = jobs["replay"]["strategy"]["matrix"]["python"]
     last = jobs["gate"]["steps"][-1]["run"]
-    upload = next(s for s in jobs["replay"]["steps"] if s.get("uses", "").startswith("actions/upload-artifact@"))
+    action = yaml.safe_load(ACTIONS[0].read_text(encoding="utf-8"))
+    upload = action["runs"]["steps"][-1]
+    (use,) = [step["with"] for step in jobs["replay"]["steps"] if step["uses"].startswith("$/")]
 
     assert last == f"fanout-baseline verify --report 'reports/*/fanout-report.json' --reports-expected {len(legs)}"
+    assert use["report"] == "fanout-report-py${{ matrix.python }}"
     assert upload["if"] == "${{ always() }}"
     assert upload["with"]["if-no-files-found"] == "error"
     assert upload["with"]["path"] == "fanout-report.json"
-    assert any(
-        s.get("run") == "pytest --fanout-budget --fanout-report=fanout-report.json" for s in jobs["replay"]["steps"]
-    )
 
 
 def test_ci_runs_the_command_of_the_readme_on_every_supported_python() -> None:

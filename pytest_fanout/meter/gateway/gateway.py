@@ -51,6 +51,7 @@ class Gateway:
         self._over = threading.Event()
         self._failed: BaseException | None = None
         self._server: Any = None
+        self._relay: Any = None
         self._port = port
         self._made: Authority | None = None
         self._making = threading.Lock()
@@ -86,6 +87,13 @@ class Gateway:
             environ |= proxy_variables(self.url, token)
             environ |= self._authority().variables(base)
         return environ
+
+    def bind_keys(self, environ: Mapping[str, str]) -> None:
+        """From now on a key goes to its own provider, and to the server that its base-URL variable names, and nowhere
+        else: for code that nobody trusts. ``environ``: the trusted one."""
+        from pytest_fanout.meter.gateway.destinations import Destinations
+
+        self._relay.destinations = Destinations(environ)
 
     def close_scope(self, scope: TaskScope) -> None:
         """The child of this task has ended: what comes with its key afterwards is late.
@@ -144,6 +152,7 @@ class Gateway:
         from pytest_fanout.meter.gateway.server import Server
 
         async with Relay(self._seam, self._tickets, self._routes, self._authority) as relay:
+            self._relay = relay
             server = Server(relay, self._port)
             self.url = server.url
             self._server = server

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
     from pytest_fanout.meter.gateway.authority import Authority
+    from pytest_fanout.meter.gateway.destinations import Destinations
     from pytest_fanout.meter.gateway.tickets import Tickets
     from pytest_fanout.meter.gateway.variables import Routes
     from pytest_fanout.meter.seam import Seam
@@ -66,6 +67,7 @@ class Relay:
         self._upstream = Upstream()
         self._authority = authority
         self.address = ""  # host:port that the server listens on
+        self.destinations: Destinations | None = None  # None: keys go wherever their holder sends them
         self.tunnels: dict[object, Tunnel] = {}  # by the client's address
         _SILENT.addHandler(logging.NullHandler())
         _SILENT.propagate = False
@@ -129,6 +131,9 @@ class Relay:
         return await self._owned(request, asked)
 
     async def _owned(self, request: web.BaseRequest, asked: _Asked) -> web.StreamResponse:
+        misled = self.destinations.misled(asked.headers, asked.url) if self.destinations is not None else None
+        if misled is not None:
+            return self._misled(asked, misled)
         is_socket = value_of(request.raw_headers, b"upgrade").lower() == b"websocket"
         self.tickets.enter(asked.ticket)
         try:
@@ -365,6 +370,13 @@ class Relay:
         mend = "give the agent a Bedrock API key (AWS_BEARER_TOKEN_BEDROCK), or use the forward proxy"
         self.tell(asked.ticket, "gateway-signed", f"{text}\n  mend: {mend}", "invalid")
         return self._error(400, "gateway-signed", f"{text}; {mend}")
+
+    def _misled(self, asked: _Asked, name: str) -> web.StreamResponse:
+        where = asked.url.partition("?")[0]
+        text = f"{asked.method} {where} would have carried {name} to a server that it is not for: nothing was sent"
+        mend = "where that server is yours, name it in its base-URL variable around the gateway"
+        self.tell(asked.ticket, "key-misled", f"{text}\n  mend: {mend}", "invalid")
+        return self._error(403, "key-misled", f"{text}; {mend}")
 
     def _capped(self, stopped: TaskStopped) -> web.StreamResponse:
         return self._error(400, "capped", str(stopped).removeprefix("pytest-fanout: "))
