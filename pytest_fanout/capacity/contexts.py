@@ -17,7 +17,7 @@ HBM_GB = {"H100": 80.0, "H200": 141.0, "B200": 180.0, "GB200": 186.0}
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a model keeps of a context. ``weights_gb`` by format of the weights, all GPUs together."""
+    """What a model keeps of a context. ``weights_gb`` by format, all GPUs together; empty: no built-in profile."""
 
     bytes_per_token: int
     weights_gb: dict[str, float]
@@ -47,19 +47,20 @@ def _weights(billions: float, **bytes_per_parameter: float) -> dict[str, float]:
 _FP4, _MXFP4 = 0.5625, 0.56
 MODELS: dict[str, ModelShape] = {
     # 18 of 36 layers see the whole context, the others 128 tokens
-    "gpt-oss-120b": ModelShape(
-        grouped(18, 8, 64), _weights(116.8, FP8=_MXFP4, FP4=_MXFP4), sliding(18, 8, 64, 128)
-    ),
+    "gpt-oss-120b": ModelShape(grouped(18, 8, 64), _weights(116.8, FP8=_MXFP4, FP4=_MXFP4), sliding(18, 8, 64, 128)),
     "gpt-oss-20b": ModelShape(grouped(12, 8, 64), _weights(20.9, FP8=_MXFP4, FP4=_MXFP4), sliding(12, 8, 64, 128)),
     "llama-3.3-70b": ModelShape(grouped(80, 8, 128), _weights(70.6, FP8=1.0, FP4=_FP4)),
-    "llama-3.1-8b": ModelShape(grouped(32, 8, 128), _weights(8.0, FP8=1.0, FP4=_FP4)),
-    "qwen3-32b": ModelShape(grouped(64, 8, 128), _weights(32.8, FP8=1.0, FP4=_FP4)),
+    "llama-3.1-8b": ModelShape(grouped(32, 8, 128), {}),
+    "qwen3-32b": ModelShape(grouped(64, 8, 128), {}),
     "qwen3-235b-a22b": ModelShape(grouped(94, 4, 128), _weights(235.0, FP8=1.0, FP4=_FP4)),
     "qwen3-30b-a3b": ModelShape(grouped(48, 4, 128), _weights(30.5, FP8=1.0, FP4=_FP4)),
-    "minimax-m2.5": ModelShape(grouped(62, 8, 128), _weights(229.0, FP8=1.0, FP4=_FP4)),
-    "glm-5": ModelShape(latent(78, 512, 64), _weights(744.0, FP8=1.0, FP4=_FP4)),
+    "minimax-m2.5": ModelShape(grouped(62, 8, 128), {}),
+    "glm-5": ModelShape(latent(78, 512, 64), {}),
     "deepseek-r1-0528": ModelShape(latent(61, 512, 64), _weights(671.0, FP8=1.0, FP4=_FP4)),
-    "kimi-k2.5": ModelShape(latent(61, 512, 64), _weights(1_026.0, FP8=1.0, FP4=_FP4)),
+    "kimi-k2.5": ModelShape(latent(61, 512, 64), {}),
+    # beside layers of linear attention, whose state has one size
+    "qwen3.5-397b": ModelShape(grouped(15, 2, 256), {}),
+    "qwen3.5-35b-a3b": ModelShape(grouped(10, 2, 256), {}),
 }
 
 
