@@ -44,6 +44,18 @@ class TaskRow:
             return 0.0
         return (self.new_input + self.cached_input + self.output / 2) / self.calls
 
+    @property
+    def running_token_s(self) -> float | None:
+        """Token-seconds held while its calls run."""
+        if self.held_token_s is not None:
+            return self.held_token_s
+        return None if self.model_s is None or self.output is None else self.model_s * self.context
+
+    @property
+    def idle_token_s(self) -> float | None:
+        """Token-seconds held while it waits for tools, so that the next call finds its prefix."""
+        return None if self.tool_s is None or self.output is None else self.tool_s * self.context
+
 
 @dataclass(frozen=True, slots=True)
 class TaskMeans:
@@ -59,9 +71,17 @@ class TaskMeans:
     residency_s: float | None = None
     model_s: float | None = None
     tool_s: float | None = None
+    running_token_s: float | None = None
+    idle_token_s: float | None = None
     trials_without_tokens: int = 0
     trials_without_cache_count: int = 0
     rows: tuple[TaskRow, ...] = ()
+
+    @property
+    def context_max(self) -> float | None:
+        """Tokens of the longest input of any task with a weight."""
+        known = [row.context_max for row in self.rows if row.weight > 0]
+        return max((value for value in known if value is not None), default=None)
 
     @property
     def tokens(self) -> float | None:
@@ -120,7 +140,10 @@ def task_means(agent: str, trials: Trials, weights: Mapping[str, float], *, use_
 
 def means_of(rows: Sequence[TaskRow]) -> TaskMeans:
     """The weighted means of some tasks; a field is None where a task with a weight does not know it."""
-    names = ("calls", "new_input", "cached_input", "output", "cache_write", "residency_s", "model_s", "tool_s")
+    names = (
+        "calls", "new_input", "cached_input", "output", "cache_write", "residency_s", "model_s", "tool_s",
+        "running_token_s", "idle_token_s",
+    )  # fmt: skip
     means: dict[str, Any] = {name: _weighted([(row.weight, getattr(row, name)) for row in rows]) for name in names}
     return TaskMeans(tasks=len(rows), rows=tuple(rows), **means)
 
