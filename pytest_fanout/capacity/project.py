@@ -49,14 +49,37 @@ def project(
         ConfigError: the fleet names an unknown profile; a profile or weights that cannot be used.
         IntegrityError: samples that no run can have made.
     """
+    sides = sides_of(agent, base, run, fleet, weights)
     profile = profile_of(fleet, profiles, calibration)
+    return project_sides(sides, fleet, profile, weights or {}, calibration)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One class by its anchor and by its run, ready to be priced. ``same_*``: only the tasks that both have."""
+
+    agent: str
+    base: TaskMeans
+    run: TaskMeans
+    same_base: TaskMeans
+    same_run: TaskMeans
+    shared: int
+    cache_known: bool
+
+
+def sides_of(
+    agent: str, base: Trials | None, run: Trials, fleet: Fleet, weights: Mapping[str, float] | None = None
+) -> Sides:
+    """The means of both sides, with the cache that fleet.toml allows.
+
+    Raises:
+        ConfigError, IntegrityError: as ``project``.
+    """
     weights = weights or {}
     base = {task: trials for task, trials in (base or {}).items() if trials}
     run = {task: trials for task, trials in run.items() if trials}
     for side in (base, run):
         check_weights(agent, weights, set(side))
-    demand = peak_demand(agent, fleet)
-
     means_base, means_run = (task_means(agent, side, weights) for side in (base, run))
     # Where one side does not say what was cached, comparing would show the gap in the count, not the agent.
     cache_known = _says_cached(means_base) and _says_cached(means_run)
@@ -68,13 +91,21 @@ def project(
         for side, whole in ((base, means_base), (run, means_run))
     )
     most = fleet.cached_input_share_max
-    means_base, means_run, same_base, same_run = (
+    base_made, run_made, same_base, same_run = (
         with_cached_share(means, most) for means in (means_base, means_run, same_base, same_run)
     )
-    ratios = _ratios(same_base, same_run, profile)
+    return Sides(agent, base_made, run_made, same_base, same_run, len(shared), cache_known)
 
-    load_base = load_of(means_base, demand, fleet, profile, calibration) if base else None
-    load_run = load_of(means_run, demand, fleet, profile, calibration)
+
+def project_sides(
+    sides: Sides, fleet: Fleet, profile: Profile, weights: Mapping[str, float], calibration: Calibration | None = None
+) -> Projection:
+    """The projection of one class."""
+    agent = sides.agent
+    demand = peak_demand(agent, fleet)
+    ratios = _ratios(sides.same_base, sides.same_run, profile)
+    load_base = load_of(sides.base, demand, fleet, profile, calibration) if sides.base.tasks else None
+    load_run = load_of(sides.run, demand, fleet, profile, calibration)
     return Projection(
         agent=agent,
         demand=demand,
@@ -84,14 +115,14 @@ def project(
         gpus_base=whole_gpus(load_base.gpus, profile, fleet.spare_replicas) if load_base else None,
         gpus_run=whole_gpus(load_run.gpus, profile, fleet.spare_replicas),
         assumptions=(
-            *_comparison(base, run, shared, ratios),
+            *_comparison(sides, ratios),
             *of_demand(agent, fleet, demand),
-            *of_tokens(means_base, means_run, fleet, cache_known=cache_known),
-            *of_model(fleet, profile, weights, means_run, load_run),
+            *of_tokens(sides.base, sides.run, fleet, cache_known=sides.cache_known),
+            *of_model(fleet, profile, weights, sides.run, load_run),
         ),
         ratio_calls=ratios.calls,
         ratio_gpu_time=ratios.gpu_time,
-        tasks_shared=len(shared),
+        tasks_shared=sides.shared,
         ratio_gpu_time_other=ratios.gpu_time_other,
     )
 
@@ -159,11 +190,11 @@ def load_of(
     stretch = 1.0 if provider else stretch_of(means, rates)
     places = boundaries([stream], [stretch], rho=0.0 if provider else fleet.target_utilisation)
     front = next((place for place in places if place.name == "front"), None)
-    usd_per_1000 = _usd_per_1000(means, fleet.prices)
+    usd = usd_per_1000(means, fleet.prices)
     day = None
     if provider:
-        if usd_per_1000 is not None and not demand.per_1000:
-            day = usd_per_1000 / 1_000 * rate * SECONDS_PER_DAY / fleet.demand[demand.agent].peak_factor
+        if usd is not None and not demand.per_1000:
+            day = usd / 1_000 * rate * SECONDS_PER_DAY / fleet.demand[demand.agent].peak_factor
     else:
         whole, hourly = whole_gpus(sizing.gpus, profile, fleet.spare_replicas), fleet.prices.usd_per_gpu_hour
         day = None if whole is None or hourly is None else whole * hourly * 24
@@ -176,7 +207,7 @@ def load_of(
         tasks_in_flight=front.in_flight if front else None,
         gpus=sizing.gpus,
         tasks_in_flight_p99=front.in_flight_p99 if front else None,
-        usd_per_1000_tasks=usd_per_1000,
+        usd_per_1000_tasks=usd,
         usd_per_day=day,
         constraints=sizing.constraints,
         binding=sizing.binding,
@@ -188,7 +219,8 @@ def load_of(
     )
 
 
-def _usd_per_1000(means: TaskMeans, prices: Prices) -> float | None:
+def usd_per_1000(means: TaskMeans, prices: Prices) -> float | None:
+    """Dollars per 1,000 tasks by token prices; None where a price or the tokens are not known."""
     write = 0.0
     new = means.new_input
     if prices.usd_per_million_cache_write_tokens is not None and new is not None and means.cache_write is not None:
@@ -203,19 +235,19 @@ def _usd_per_1000(means: TaskMeans, prices: Prices) -> float | None:
     return math.fsum([*parts, write]) if len(parts) == len(pairs) else None
 
 
-def _comparison(base: Trials, run: Trials, shared: set[str], ratios: _Ratios) -> tuple[str, ...]:
-    if not run:
+def _comparison(sides: Sides, ratios: _Ratios) -> tuple[str, ...]:
+    if not sides.run.tasks:
         return ("No task was measured: nothing can be projected.",)
-    if not base:
+    if not sides.base.tasks:
         return ("There is no anchor to compare with.",)
-    if not shared:
+    if not sides.shared:
         return ("Anchor and run share no task: no ratio.",)
-    tasks = f"the {len(shared)} tasks" if len(shared) > 1 else "the 1 task"
+    tasks = f"the {sides.shared} tasks" if sides.shared > 1 else "the 1 task"
     shown = [f"calls x{ratios.calls:.2f}"] if ratios.calls is not None else []
     if ratios.gpu_time is not None:
         shown.append(f"GPU time x{band(ratios.gpu_time, ratios.gpu_time_other)}")
     lines = [f"Run over anchor, on {tasks} that both have: {', '.join(shown)}."] if shown else []
-    added, removed = len(set(run) - shared), len(set(base) - shared)
+    added, removed = sides.run.tasks - sides.shared, sides.base.tasks - sides.shared
     if added or removed:
         lines.append(f"The task sets differ ({added} added, {removed} removed): absolute figures compare unlike sets.")
     return tuple(lines)
