@@ -30,6 +30,7 @@ from pytest_fanout.records import (
     FleetPlan,
     Growth,
     Load,
+    Projection,
     QuotaUse,
     Reservation,
     Side,
@@ -47,7 +48,7 @@ _SHARES = (0.50, 0.95, 0.99)
 #: An index of dispersion that real minutes reach: 3 to 150 in public traces.
 BURSTY = 10.0
 #: Eval sets of the bootstrap that each hour of a day is worked out on.
-_DAYS = 400
+_DAYS = 100
 DAYS_PER_MONTH = 30
 
 
@@ -125,6 +126,19 @@ def plan_fleet(
     worst = tuple(_worst_case(each, run, (caps or {}).get(each.agent)) for each in known)
     plan = FleetPlan(tuple(sorted(drawn)), side_base, side_run, growth, worst, tuple(_notes(run, side_run)))
     return Planned(plan, classes)
+
+
+def with_windows(projection: Projection, planned: Planned) -> Projection:
+    """The projection with the windows of its class, where there are any."""
+    if projection.agent not in planned.classes:
+        return projection
+    base, run = planned.classes[projection.agent]
+    return replace(
+        projection,
+        gpus_spread_base=base.spread() if base else None,
+        gpus_spread_run=run.spread(),
+        gpus_growth=growth_of(base, run) if base else None,
+    )
 
 
 def growth_of(base: GpuWindows, run: GpuWindows) -> Growth:

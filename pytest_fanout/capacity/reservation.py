@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 HOURS = 24
 
@@ -29,7 +30,8 @@ def burst_share(reserved: float, demand: Sequence[float]) -> float:
     return math.fsum(max(0.0, each - reserved) for each in demand) / used if used else 0.0
 
 
-def hours_of(peak_factor: float, shares: Sequence[float] = ()) -> tuple[float, ...]:
+@cache
+def hours_of(peak_factor: float, shares: tuple[float, ...] = ()) -> tuple[float, ...]:
     """Rate of each hour of a day over that of the peak hour: as given, or a bell with that peak over its mean."""
     if shares:
         return tuple(share / max(shares) for share in shares)

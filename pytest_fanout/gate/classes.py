@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
+from pytest_fanout.gate.capacity_limits import CapacityLimits, Priced
 from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
@@ -57,6 +58,7 @@ class Grounds:
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
     evidence: Mapping[str, Comparison] = field(default_factory=dict)  # of the classes on a new draw
+    capacity: CapacityLimits | None = None
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -110,8 +112,10 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
         rules = grounds.budget.judge_for(agent)
         told = causes_of(run, agent, table_of_baseline(anchor), measured.table, limits, rules)
         problems += of_causes(agent, told)
+    priced = grounds.capacity.judge(agent, anchor, measured, covering) if grounds.capacity else Priced()
+    problems += priced.problems
     result = _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
-    return replace(result, evidence=comparison, causes=told)
+    return replace(result, metrics=(*result.metrics, *priced.metrics), evidence=comparison, causes=told)
 
 
 def _permit(
@@ -403,7 +407,7 @@ def _result(
         verdict = "approved"
     waiver = waiver_in_force((*grounds.new_approvals, *grounds.spent_approvals), agent, grounds.now)
     if waiver and verdict in WAIVABLE:
-        hard = any(problem.slug == "over-max" for problem in problems)
+        hard = any(problem.slug in ("over-max", "too-few-cliffs") for problem in problems)
         capped = any(task.agent == agent and task.status == "capped" for task in run.tasks)
         if hard or capped:
             why = f"{waiver.path} is a waiver, and a cap or a maximum still holds"

@@ -9,6 +9,7 @@ from datetime import date
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.advice import next_steps
+from pytest_fanout.gate.capacity_limits import CapacityLimits
 from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.draws import draws_of
@@ -72,7 +73,9 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     evidence = judge_draws(draws_of({**head_tree.anchors, **base_tree.anchors}, run.tasks, budget))
     kept = {approval.nonce for approval in head_tree.approvals}
     gone = tuple(approval for approval in base_tree.approvals if approval.nonce not in kept)
-    grounds = Grounds(run, budget, new, spent, gone, today, now, between, evidence)
+    revs = [rev for rev in (base_rev, head.rev) if rev is not None]
+    capacity = CapacityLimits(budget, run, {**head_tree.anchors, **base_tree.anchors}, repo, revs, settings)
+    grounds = Grounds(run, budget, new, spent, gone, today, now, between, evidence, capacity)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})

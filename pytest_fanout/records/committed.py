@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from pytest_fanout.records.exchange import CallSite
@@ -55,7 +55,10 @@ class SiteStats:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``<metric>.<statistic>``: over when above base x (1 + increase) and by at_least, or above max."""
+    """``<metric>.<statistic>``: over when above base x (1 + increase) and by at_least, or above max.
+
+    ``min``: of ``capacity.cliffs`` alone, where less is worse.
+    """
 
     metric: str
     statistic: str
@@ -63,6 +66,7 @@ class Limit:
     at_least: int = 0
     max: int | None = None
     evidence: bool = True
+    min: int | None = None
 
     @property
     def name(self) -> str:
@@ -105,6 +109,10 @@ class Budget:
     judge: Mapping[str, JudgeRules]
     measure: MeasureRules = MeasureRules()
     is_default: bool = False  # no file: the defaults of the documentation
+    capacity: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)  # limits on GPUs, money and cliffs
+
+    def capacity_for(self, agent: str) -> tuple[Limit, ...]:
+        return self.capacity.get(agent, self.capacity.get("default", ()))
 
     def limits_for(self, agent: str) -> tuple[Limit, ...]:
         return self.limits.get(agent, self.limits["default"])

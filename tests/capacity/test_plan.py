@@ -50,7 +50,7 @@ def mixed(count=30, factor=1):
 
 def planned(base, run, where=None, profile=PLAIN, **more):
     where = where or fleet()
-    return plan_fleet([sides_of("support", base, run, where)], where, profile, windows=4_000, **more).fleet
+    return plan_fleet([sides_of("support", base, run, where)], where, profile, windows=2_000, **more).fleet
 
 
 # --- Monte Carlo ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,279 @@
+"""Limits on what a class costs: ``capacity.gpus_p95``, ``capacity.cost_month`` and ``capacity.cliffs`` of budget.toml.
+
+They are judged on the demand, fleet and prices of the base commit (HEAD's where the base has none), so that a change
+cannot make room for itself. Every task counts the same: weights of an eval set move no limit. Plugins' profiles are
+not known here, because `fanout-baseline verify` loads none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_fanout.capacity.demand import peak_demand
+from pytest_fanout.capacity.means import TaskMeans
+from pytest_fanout.capacity.plan import DAYS_PER_MONTH, GpuWindows, plan_fleet
+from pytest_fanout.capacity.profiles import Profile
+from pytest_fanout.capacity.project import Sides, load_of, profile_of, sides_of, whole_gpus
+from pytest_fanout.config import Settings
+from pytest_fanout.errors import FanoutError
+from pytest_fanout.gate.completeness import Measured
+from pytest_fanout.gate.fleet import calibration_from, samples_of_anchor, samples_of_run
+from pytest_fanout.gate.tree import folder_of, problem_of
+from pytest_fanout.judge.limits import limit_value
+from pytest_fanout.records import (
+    MEASURED,
+    Approval,
+    Baseline,
+    Budget,
+    Calibration,
+    Fleet,
+    JudgeRules,
+    Limit,
+    MetricResult,
+    Problem,
+    Run,
+    Samples,
+)
+from pytest_fanout.store.fleet import parse_fleet
+from pytest_fanout.store.git import Repository
+
+#: Cliffs are tried at the means: windows play no part.
+_FEW_WINDOWS = 50
+#: Cliffs survivable where not even the demand without any fits.
+_NOTHING_FITS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What the limits of one class come to."""
+
+    metrics: tuple[MetricResult, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    base: int | None
+    run: int | None
+    above: float | None = None  # share of eval sets in which the run is above the bound; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """What both sides are priced with."""
+
+    fleet: Fleet
+    calibration: Calibration | None
+    profile: Profile
+
+    def whole(self, gpus: float) -> int | None:
+        return whole_gpus(gpus, self.profile, self.fleet.spare_replicas)
+
+    def month(self, agent: str, means: TaskMeans) -> int | None:
+        """Dollars of 30 days, rounded up."""
+        if agent not in self.fleet.demand:
+            return None
+        load = load_of(means, peak_demand(agent, self.fleet), self.fleet, self.profile, self.calibration)
+        return None if load.usd_per_day is None else math.ceil(load.usd_per_day * DAYS_PER_MONTH - 1e-6)
+
+
+class CapacityLimits:
+    """The limits of all classes, on one fleet."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        run: Run,
+        anchors: Mapping[str, Baseline],
+        repo: Repository,
+        revs: Sequence[str],
+        settings: Settings,
+    ) -> None:
+        """
+        Args:
+            anchors: of the base commit, HEAD's where it has none.
+            revs: commits whose fleet.toml holds; the first that has one.
+        """
+        self._budget = budget
+        self._run = run
+        self._anchors = anchors
+        self._repo = repo
+        self._revs = revs
+        self._settings = settings
+        self._fleet: _Used | FanoutError | None = None
+        self._cliffs: _Values | None = None
+
+    def judge(self, agent: str, anchor: Baseline | None, measured: Measured, covering: Approval | None) -> Priced:
+        """The class beside its anchor. Without a limit on capacity nothing is priced, and nothing is read."""
+        limits = self._budget.capacity_for(agent)
+        # a class without an anchor, or that was not measured, has a verdict of its own
+        if not limits or not measured.table.statuses or self._run.session.shard:
+            return Priced()
+        try:
+            used = self._used()
+        except FanoutError as error:
+            return Priced((), (problem_of(error, "invalid", agent),))
+        base = samples_of_anchor(anchor) if anchor is not None else None
+        run = self._ran(agent)
+        if measured.partial and base is not None:
+            base, run = ({task: side[task] for task in side if task in base and task in run} for side in (base, run))
+        metrics: list[MetricResult] = []
+        problems: list[Problem] = []
+        try:
+            sides = sides_of(agent, base, run, used.fleet)
+            for limit in limits:
+                of_fleet = limit.name == "capacity.cliffs"
+                values = self._of_cliffs(used) if of_fleet else self._of_class(limit, sides, used)
+                metric, found = self._judged(limit, agent, values, measured, covering)
+                metrics.append(metric)
+                problems += found
+        except FanoutError as error:
+            problems.append(problem_of(error, "invalid", agent))
+        return Priced(tuple(metrics), tuple(problems))
+
+    def _used(self) -> _Used:
+        if self._fleet is None:
+            try:
+                self._fleet = self._read()
+            except FanoutError as error:
+                self._fleet = error
+        if isinstance(self._fleet, FanoutError):
+            raise self._fleet
+        return self._fleet
+
+    def _read(self) -> _Used:
+        folder = folder_of(self._settings)
+        where = f"{folder}/fleet.toml"
+        for rev in self._revs:
+            data = self._repo.read(rev, where)
+            if data is None:
+                continue
+            fleet = parse_fleet(data, where)
+            calibration = None
+            if fleet.calibration is not None:
+                name = f"{folder}/{fleet.calibration}"
+                calibration = calibration_from(self._repo.read(rev, name), name, fleet)
+            return _Used(fleet, calibration, profile_of(fleet, (), calibration))
+        fleet = parse_fleet(None, where)
+        return _Used(fleet, None, profile_of(fleet, (), None))
+
+    def _ran(self, agent: str) -> dict[str, list[Samples]]:
+        return samples_of_run([task for task in self._run.tasks if task.agent == agent and task.status in MEASURED])
+
+    def _of_class(self, limit: Limit, sides: Sides, used: _Used) -> _Values:
+        """GPUs in 95 % of windows, or dollars of 30 days; anchor and run."""
+        planned = plan_fleet([sides], used.fleet, used.profile, used.calibration)
+        windows = planned.classes.get(sides.agent)
+        bases, runs = windows if windows is not None else (None, None)
+        if limit.name == "capacity.gpus_p95":
+            values = _Values(*(None if each is None else used.whole(each.spread().p95) for each in (bases, runs)))
+            return replace(values, above=_share_above(runs, 1, self._bound(limit, values), used, 1.0))
+        known = [means if means.tasks else None for means in (sides.base, sides.run)]
+        values = _Values(*(None if means is None else used.month(sides.agent, means) for means in known))
+        hourly = used.fleet.prices.usd_per_gpu_hour
+        if used.fleet.serves == "provider" or not hourly:
+            return values
+        price = hourly * 24 * DAYS_PER_MONTH
+        return replace(values, above=_share_above(runs, None, self._bound(limit, values), used, price))
+
+    def _bound(self, limit: Limit, values: _Values) -> int | None:
+        return limit_value(replace(limit, max=None), values.base)
+
+    def _of_cliffs(self, used: _Used) -> _Values:
+        """Cliffs survivable by all anchors and by all runs; a class that did not run is taken as its anchor says."""
+        if self._cliffs is None:
+            sides = []
+            ran = {task.agent for task in self._run.tasks if task.status in MEASURED}
+            for agent in sorted(ran | set(self._anchors)):
+                if agent in used.fleet.demand:
+                    base = samples_of_anchor(self._anchors[agent]) if agent in self._anchors else None
+                    run = self._ran(agent) if agent in ran else base or {}
+                    sides.append(sides_of(agent, base, run, used.fleet))
+            plan = plan_fleet(sides, used.fleet, used.profile, used.calibration, windows=_FEW_WINDOWS).fleet
+            before, after = (
+                side.cliffs if side else None for side in ((plan.base, plan.run) if plan else (None, None))
+            )
+            self._cliffs = _Values(
+                before.survivable if before else None,
+                None if after is None else _NOTHING_FITS if after.survivable is None else after.survivable,
+            )
+        return self._cliffs
+
+    def _judged(
+        self, limit: Limit, agent: str, values: _Values, measured: Measured, covering: Approval | None
+    ) -> tuple[MetricResult, tuple[Problem, ...]]:
+        bound = limit.min if limit.min is not None else limit_value(limit, values.base)
+        ceiling = covering.ceilings.get(limit.name) if covering is not None else None
+        slug, text, verdict = self._fault(limit, values, measured, covering, ceiling)
+        metric = MetricResult(
+            name=limit.name,
+            base=values.base,
+            run=None if values.run == _NOTHING_FITS else values.run,
+            limit=bound,
+            over=verdict in ("regressed", "inconclusive"),
+            gated=True,
+            n=len(measured.table.statuses),
+            trials=measured.table.trials,
+            ceiling=ceiling,
+        )
+        if not text:
+            return metric, ()
+        rules = self._budget.judge_for(agent)
+        if verdict == "inconclusive" and rules.inconclusive == "warn":
+            return replace(metric, over=False), (Problem(slug, f"{agent}: {text}", "notice", agent),)
+        return metric, (Problem(slug, f"{agent}: {text}", verdict, agent),)
+
+    def _fault(
+        self, limit: Limit, values: _Values, measured: Measured, covering: Approval | None, ceiling: int | None
+    ) -> tuple[str, str, str]:
+        """Slug, text and verdict of what is wrong; no text: nothing."""
+        name, run = limit.name, values.run
+        if run is None:
+            text = f"{name} of this run is not known; mend: give demand, prices and GPUs in fleet.toml, as {name} needs"
+            return "capacity-unknown", text, "invalid"
+        if limit.min is not None:
+            if run >= limit.min:
+                return "", "", "pass"
+            survived = "not even the demand without a cliff" if run == _NOTHING_FITS else f"{run} cliffs at once"
+            text = f"the fleet survives {survived}, and {name} asks for {limit.min}; no approval and no waiver lifts it"
+            return "too-few-cliffs", text, "regressed"
+        if limit.max is not None and run > limit.max:
+            text = (
+                f"{name} is {run}, above the maximum {limit.max} of budget.toml, which no approval and no waiver lifts"
+            )
+            return "over-max", text, "regressed"
+        if covering is not None:
+            if ceiling is not None and run <= ceiling:
+                return "", "", "pass"
+            return "over-ceiling", f"{name} is {run}, above the ceiling {ceiling} of {covering.path}", "regressed"
+        bound = self._bound(limit, values)
+        if values.base is None and limit.increase is not None:
+            text = f"{name} of the anchor is not known; mend: record the class anew and accept it"
+            return "capacity-unknown", text, "invalid"
+        if bound is None or run <= bound:
+            return "", "", "pass"
+        text = f"{name} {values.base} -> {run} (limit {bound})"
+        rules = self._budget.judge_for(measured.agent)
+        if measured.draw == "same" or not limit.evidence or _is_shown(values, rules):
+            return "over-limit", text, "regressed"
+        shown = "in an unknown share" if values.above is None else f"in {values.above:.0%}"
+        text += f", and {shown} of eval sets like this one it is above: not enough to tell from luck"
+        return "capacity-not-shown", text, "inconclusive"
+
+
+def _is_shown(values: _Values, rules: JudgeRules) -> bool:
+    return values.above is not None and values.above >= 1 - float(rules.alpha)
+
+
+def _share_above(
+    windows: GpuWindows | None, percentile: int | None, bound: int | None, used: _Used, price: float
+) -> float | None:
+    """Share of eval sets of the bootstrap in which a whole fleet costs more than ``bound``."""
+    if windows is None or bound is None:
+        return None
+    gpus = windows.mean if percentile is None else windows.given[percentile]
+    size = used.profile.gpus_per_replica
+    replicas = math.floor(bound / price / size + 1e-9) - used.fleet.spare_replicas
+    return float((gpus > replicas * size * (1 + 1e-9)).mean())
