@@ -116,13 +116,11 @@ def plan_fleet(
                 classes[agent] = (base.gpus(found[0]) if base else None, of_run)
     if len(known) < len({each.agent for each in sides}):
         return Planned(None, classes)
-    side_run = run.side([found[-1] for found in drawn.values()], windows)
-    side_base = base.side([found[0] for found in drawn.values()], windows) if base else None
-    gpus = [
-        made.gpus(summed([found[index] for found in drawn.values()])) if fleet.serves != "provider" else None
-        for index, made in enumerate(both)
-    ]
-    growth = growth_of(gpus[0], gpus[1]) if len(gpus) == 2 and gpus[0] is not None and gpus[1] is not None else None
+    made = [side.side([found[index] for found in drawn.values()]) for index, side in enumerate(both)]
+    side_run, of_run = made[-1]
+    side_base, of_base = made[0] if base else (None, None)
+    side_run = replace(side_run, gpus_p95_bursty=None if of_run is None else run.bursty(windows))
+    growth = growth_of(of_base, of_run) if of_base is not None and of_run is not None else None
     worst = tuple(_worst_case(each, run, (caps or {}).get(each.agent)) for each in known)
     plan = FleetPlan(tuple(sorted(drawn)), side_base, side_run, growth, worst, tuple(_notes(run, side_run)))
     return Planned(plan, classes)
@@ -211,7 +209,8 @@ class _Fleet:
         dropped = np.maximum(np.maximum(by_name["compute_uncached"], running), latency)
         return np.maximum(np.minimum(kept, dropped), 0.0)
 
-    def side(self, drawn: Sequence[Drawn], windows: int) -> Side:
+    def side(self, drawn: Sequence[Drawn]) -> tuple[Side, GpuWindows | None]:
+        """The side, and its windows of GPUs."""
         fleet = self.fleet
         whole = summed(drawn)
         gpus = self.gpus(whole) if fleet.serves != "provider" else None
@@ -231,14 +230,14 @@ class _Fleet:
             cliffs=self._cliffs(),
         )
         if gpus is None:
-            return made
-        return replace(
+            return made, None
+        made = replace(
             made,
             reservation=self._reservation(drawn),
             eval_share=_eval_share(gpus),
-            gpus_p95_bursty=self._bursty(windows),
             gpus_worse_cache=self._worse_cache(),
         )
+        return made, gpus
 
     def _costs(self, streams: Sequence[Stream], rates: Rates) -> Costs | None:
         parts = [(stream.rate, mean_costs(stream.means, rates)) for stream in streams]
@@ -340,7 +339,7 @@ class _Fleet:
             burst_share=burst_share(best, demand),
         )
 
-    def _bursty(self, windows: int) -> float | None:
+    def bursty(self, windows: int) -> float | None:
         """The 95th percentile of GPUs where minutes are as uneven as in public traces."""
         if all(stream.iod >= BURSTY for stream in self.streams):
             return None

@@ -26,6 +26,8 @@ from pytest_fanout.capacity.means import (
 from pytest_fanout.capacity.profiles import Profile, calibrated, find_profile
 from pytest_fanout.records import Calibration, Demand, Fleet, Load, Prices, Projection
 
+NO_ANCHOR = "There is no anchor to compare with."
+
 
 def project(
     agent: str,
@@ -239,7 +241,7 @@ def _comparison(sides: Sides, ratios: _Ratios) -> tuple[str, ...]:
     if not sides.run.tasks:
         return ("No task was measured: nothing can be projected.",)
     if not sides.base.tasks:
-        return ("There is no anchor to compare with.",)
+        return (NO_ANCHOR,)
     if not sides.shared:
         return ("Anchor and run share no task: no ratio.",)
     tasks = f"the {sides.shared} tasks" if sides.shared > 1 else "the 1 task"

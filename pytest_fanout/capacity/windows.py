@@ -118,7 +118,7 @@ def _powers(side: Rows) -> Array:
     import numpy as np
 
     costs = np.array(side.costs, dtype=np.float64).reshape(len(side.tasks), _width(side))
-    return np.hstack([costs, costs**2, costs**3])
+    return np.hstack([costs, costs * costs, costs * costs * costs])
 
 
 def _drawn(side: Rows, moments: Array, expected: float, iod: float, luck: Array, window_s: float) -> Drawn:
@@ -129,8 +129,10 @@ def _drawn(side: Rows, moments: Array, expected: float, iod: float, luck: Array,
     mean, second, third = (expected * moments[:, part * width : (part + 1) * width] for part in range(3))
     # gamma-mixed rates: their share of the cumulants comes on top of the arrivals'
     mixed = (iod - 1) / expected if expected else 0.0
-    variance = second + mixed * mean**2
-    skewed = third + 3 * mixed * mean * second + 2 * mixed**2 * mean**3
+    variance, skewed = second, third
+    if mixed:
+        variance = second + mixed * mean * mean
+        skewed = third + mean * (3 * mixed * second + 2 * mixed * mixed * mean * mean)
     rate = shifted_gamma(mean, variance, skewed, luck[:, None])
     return Drawn(np.maximum(rate, 0.0) / window_s, mean / window_s, variance / window_s**2, skewed / window_s**3)
 
@@ -140,10 +142,12 @@ def shifted_gamma(mean: Array, variance: Array, third: Array, luck: Array | floa
     import numpy as np
 
     deviation = np.sqrt(variance)
-    skew = np.divide(third, deviation**3, out=np.zeros_like(mean), where=deviation > 0)
+    cube = variance * deviation
+    skew = np.divide(third, cube, out=np.zeros_like(mean), where=cube > 0)
     skew = np.clip(skew, 1e-4, 4.0)  # of no skew the formula is 0/0; of 4 the gamma is an exponential's square
-    root = 2 / skew
-    standard = root * ((1 - 1 / (9 * root**2) + luck / (3 * root)) ** 3 - 1)
+    part = skew * (luck - skew / 6) / 6
+    # (1 + part)^3 - 1, without the loss of digits that the difference would have
+    standard = part * (3 + part * (3 + part)) * 2 / skew
     return np.asarray(mean + deviation * standard)
 
 

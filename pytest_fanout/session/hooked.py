@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_fanout.records import HttpAnswer, HttpRequest
-from pytest_fanout.session.extensions import codecs_of, redacted
+from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 
 
 class ProjectHooks:
@@ -22,6 +22,9 @@ class ProjectHooks:
 
     def codecs(self) -> Sequence[Any]:
         return codecs_of(self._hook.pytest_fanout_codecs)
+
+    def profiles(self) -> Sequence[Any]:
+        return profiles_of(self._hook.pytest_fanout_profiles)
 
     def redact(self, request: HttpRequest, answer: HttpAnswer) -> tuple[HttpRequest, HttpAnswer]:
         return redacted(self._hook.pytest_fanout_redact, request, answer)
