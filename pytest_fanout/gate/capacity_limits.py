@@ -21,6 +21,7 @@ from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.fleet import calibration_from, samples_of_anchor, samples_of_run
 from pytest_fanout.gate.tree import folder_of, problem_of
+from pytest_fanout.judge.limits import ceiling as ceiling_of
 from pytest_fanout.judge.limits import limit_value
 from pytest_fanout.records import (
     MEASURED,
@@ -28,6 +29,7 @@ from pytest_fanout.records import (
     Baseline,
     Budget,
     Calibration,
+    Change,
     Fleet,
     JudgeRules,
     Limit,
@@ -133,6 +135,19 @@ class CapacityLimits:
             problems.append(problem_of(error, "invalid", agent))
         return Priced(tuple(metrics), tuple(problems))
 
+    def grew(self, agent: str, base: Baseline, head: Baseline) -> bool:
+        """Whether HEAD's anchor takes more of what is limited than the base's: then a reviewer has to see it."""
+        limits = [limit for limit in self._budget.capacity_for(agent) if limit.min is None]
+        if not limits:
+            return False
+        try:
+            used = self._used()
+            sides = sides_of(agent, samples_of_anchor(base), samples_of_anchor(head), used.fleet)
+            found = [self._of_class(limit, sides, used) for limit in limits]
+        except FanoutError:
+            return False  # said where the class is judged
+        return any(each.base is not None and each.run is not None and each.run > each.base for each in found)
+
     def _used(self) -> _Used:
         if self._fleet is None:
             try:
@@ -237,7 +252,7 @@ class CapacityLimits:
             if run >= limit.min:
                 return "", "", "pass"
             survived = "not even the demand without a cliff" if run == _NOTHING_FITS else f"{run} cliffs at once"
-            text = f"the fleet survives {survived}, and {name} asks for {limit.min}; no approval and no waiver lifts it"
+            text = f"the fleet survives {survived}, and {name} asks for {limit.min}; nothing lifts it"
             return "too-few-cliffs", text, "regressed"
         if limit.max is not None and run > limit.max:
             text = (
@@ -261,6 +276,20 @@ class CapacityLimits:
         shown = "in an unknown share" if values.above is None else f"in {values.above:.0%}"
         text += f", and {shown} of eval sets like this one it is above: not enough to tell from luck"
         return "capacity-not-shown", text, "inconclusive"
+
+
+def changes_of(metrics: Sequence[MetricResult], limits: Sequence[Limit]) -> tuple[list[Change], dict[str, int]]:
+    """For an approval: the lines of what grew, and a ceiling for each limit that can be approved."""
+    changes, ceilings = [], {}
+    by_name = {limit.name: limit for limit in limits if limit.min is None}
+    for metric in metrics:
+        limit = by_name.get(metric.name)
+        if limit is None or metric.run is None:
+            continue
+        ceilings[metric.name] = ceiling_of(limit, metric.run)
+        if metric.base is None or metric.run > metric.base:
+            changes.append(Change("metric", metric.name, "all", metric.base, metric.run))
+    return changes, ceilings
 
 
 def _is_shown(values: _Values, rules: JudgeRules) -> bool:

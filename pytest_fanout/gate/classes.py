@@ -135,7 +135,7 @@ def _permit(
         target = Target(None, {})
         new = tuple(approval for approval in new if not approval.ceilings)
     else:
-        if base is not None and (base.digest == head.digest or not loosening(base, head, limits)):
+        if base is not None and (base.digest == head.digest or not _is_looser(agent, base, head, limits, grounds)):
             return Permit(None), False
         target = _target(agent, base, head, measured, limits, grounds.run)
 
@@ -150,6 +150,12 @@ def _permit(
         find_permit(agent, new, grounds.spent_approvals, origin, target, grounds.today, between),
         True,
     )
+
+
+def _is_looser(agent: str, base: Baseline, head: Baseline, limits: Sequence[Limit], grounds: Grounds) -> bool:
+    if loosening(base, head, limits):
+        return True
+    return grounds.capacity is not None and grounds.capacity.grew(agent, base, head)
 
 
 def _target(

@@ -14,6 +14,7 @@ import tomllib
 from dataclasses import fields
 from functools import cache
 from importlib import resources
+from pathlib import PurePosixPath
 from typing import Any
 
 from pytest_fanout.config import check_agent_name
@@ -30,7 +31,7 @@ schema = 1
 # [fleet]
 # serves = "gpus"                          # own GPUs, or "provider": an API with quotas and token prices
 # profile = "gpt-oss-120b-h200-tp1"        # a GPU profile; built-in ones are indicative, within a factor of 2
-# or: model = "gpt-oss-120b" and gpu = "H200" in its place; or: calibration = "calibration.json", your own measurements
+# or: model = "gpt-oss-120b" and gpu = "H200" in its place; or: calibration = "calibrations/NAME.json", your own
 # target_utilisation = 0.70                # share of its throughput that a GPU is planned for at peak, at most 0.85
 # gpus_reserved = 24                       # GPUs that you hold; without it nothing is held against a fleet
 # gpus_burst = 0                           # GPUs that can be had beside them within minutes
@@ -301,6 +302,14 @@ def _one_way(document: dict[str, Any], where: str) -> None:
             f"{' and '.join(ways)} both say what the fleet is",
             where=f"{where}: [fleet]",
             mend=f"remove {ways[0]}",
+        )
+    name = str(table.get("calibration", "x/y"))
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "/" not in name:
+        raise ConfigError(
+            "bad-fleet",
+            f"is {name!r}; it must be in a folder beside fleet.toml, where no anchor stands",
+            where=f"{where}: [fleet] calibration",
+            mend='calibration = "calibrations/NAME.json"',
         )
     if table.get("serves") == "provider" and "quota" not in document:
         raise ConfigError(
