@@ -221,61 +221,74 @@ class CapacityLimits:
     ) -> tuple[MetricResult, tuple[Problem, ...]]:
         bound = limit.min if limit.min is not None else limit_value(limit, values.base)
         ceiling = covering.ceilings.get(limit.name) if covering is not None else None
-        slug, text, verdict = self._fault(limit, values, measured, covering, ceiling)
+        problem = self._fault(limit, agent, values, measured, covering, ceiling)
         metric = MetricResult(
             name=limit.name,
             base=values.base,
             run=None if values.run == _NOTHING_FITS else values.run,
             limit=bound,
-            over=verdict in ("regressed", "inconclusive"),
+            over=problem is not None and problem.verdict in ("regressed", "inconclusive"),
             gated=True,
             n=len(measured.table.statuses),
             trials=measured.table.trials,
             ceiling=ceiling,
         )
-        if not text:
-            return metric, ()
-        rules = self._budget.judge_for(agent)
-        if verdict == "inconclusive" and rules.inconclusive == "warn":
-            return replace(metric, over=False), (Problem(slug, f"{agent}: {text}", "notice", agent),)
-        return metric, (Problem(slug, f"{agent}: {text}", verdict, agent),)
+        return metric, () if problem is None else (problem,)
 
     def _fault(
-        self, limit: Limit, values: _Values, measured: Measured, covering: Approval | None, ceiling: int | None
-    ) -> tuple[str, str, str]:
-        """Slug, text and verdict of what is wrong; no text: nothing."""
+        self,
+        limit: Limit,
+        agent: str,
+        values: _Values,
+        measured: Measured,
+        covering: Approval | None,
+        ceiling: int | None,
+    ) -> Problem | None:
+        """What is wrong with one number, or None."""
         name, run = limit.name, values.run
         if run is None:
-            text = f"{name} of this run is not known; mend: give demand, prices and GPUs in fleet.toml, as {name} needs"
-            return "capacity-unknown", text, "invalid"
+            return Problem(
+                "capacity-unknown",
+                f"{agent}: {name} of this run is not known; mend: give demand, prices and GPUs in fleet.toml, "
+                f"as {name} needs",
+                "invalid",
+                agent,
+            )
         if limit.min is not None:
-            if run >= limit.min:
-                return "", "", "pass"
             survived = "not even the demand without a cliff" if run == _NOTHING_FITS else f"{run} cliffs at once"
-            text = f"the fleet survives {survived}, and {name} asks for {limit.min}; nothing lifts it"
-            return "too-few-cliffs", text, "regressed"
+            text = f"{agent}: the fleet survives {survived}, and {name} asks for {limit.min}; nothing lifts it"
+            return Problem("too-few-cliffs", text, "regressed", agent) if run < limit.min else None
         if limit.max is not None and run > limit.max:
             text = (
-                f"{name} is {run}, above the maximum {limit.max} of budget.toml, which no approval and no waiver lifts"
+                f"{agent}: {name} is {run}, above the maximum {limit.max} of budget.toml, "
+                "which no approval and no waiver lifts"
             )
-            return "over-max", text, "regressed"
+            return Problem("over-max", text, "regressed", agent)
         if covering is not None:
             if ceiling is not None and run <= ceiling:
-                return "", "", "pass"
-            return "over-ceiling", f"{name} is {run}, above the ceiling {ceiling} of {covering.path}", "regressed"
+                return None
+            text = f"{agent}: {name} is {run}, above the ceiling {ceiling} of {covering.path}"
+            return Problem("over-ceiling", text, "regressed", agent)
         bound = self._bound(limit, values)
         if values.base is None and limit.increase is not None:
-            text = f"{name} of the anchor is not known; mend: record the class anew and accept it"
-            return "capacity-unknown", text, "invalid"
+            text = f"{agent}: {name} of the anchor is not known; mend: record the class anew and accept it"
+            return Problem("capacity-unknown", text, "invalid", agent)
         if bound is None or run <= bound:
-            return "", "", "pass"
-        text = f"{name} {values.base} -> {run} (limit {bound})"
-        rules = self._budget.judge_for(measured.agent)
+            return None
+        return self._grown(limit, agent, f"{agent}: {name} {values.base} -> {run} (limit {bound})", values, measured)
+
+    def _grown(self, limit: Limit, agent: str, text: str, values: _Values, measured: Measured) -> Problem:
+        """Exactly on the same draw; on a new one by how many eval sets would show it."""
+        rules = self._budget.judge_for(agent)
         if measured.draw == "same" or not limit.evidence or _is_shown(values, rules):
-            return "over-limit", text, "regressed"
+            return Problem("over-limit", text, "regressed", agent)
         shown = "in an unknown share" if values.above is None else f"in {values.above:.0%}"
-        text += f", and {shown} of eval sets like this one it is above: not enough to tell from luck"
-        return "capacity-not-shown", text, "inconclusive"
+        return Problem(
+            "capacity-not-shown",
+            f"{text}, and {shown} of eval sets like this one it is above: not enough to tell from luck",
+            "notice" if rules.inconclusive == "warn" else "inconclusive",
+            agent,
+        )
 
 
 def changes_of(metrics: Sequence[MetricResult], limits: Sequence[Limit]) -> tuple[list[Change], dict[str, int]]:
