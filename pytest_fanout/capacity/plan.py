@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 #: Quantities of a task, in the order of their columns; the last five are GPU-seconds.
 _COUNTS = ("calls", "new_input", "cached_input", "output")
 _KINDS = ("compute", "compute_uncached", "memory_running", "memory_idle", "latency")
+_GPU_COLUMNS = slice(len(_COUNTS), None)
 _SHARES = (0.50, 0.95, 0.99)
 #: An index of dispersion that real minutes reach: 3 to 150 in public traces.
 BURSTY = 10.0
@@ -188,17 +189,16 @@ class _Fleet:
             return None
         from statistics import NormalDist
 
-        given = [
-            self._combined(shifted_gamma(drawn.mean, drawn.variance, drawn.third, NormalDist().inv_cdf(share)))
-            for share in _SHARES
-        ]
-        return GpuWindows(self._combined(drawn.rate), (given[0], given[1], given[2]), self._combined(drawn.mean))
+        mean, variance, third = (each[:, _GPU_COLUMNS] for each in (drawn.mean, drawn.variance, drawn.third))
+        given = [self._combined(shifted_gamma(mean, variance, third, NormalDist().inv_cdf(share))) for share in _SHARES]
+        of_windows = self._combined(drawn.rate[:, _GPU_COLUMNS])
+        return GpuWindows(of_windows, (given[0], given[1], given[2]), self._combined(mean))
 
     def _combined(self, columns: Array) -> Array:
-        """GPUs of each window: the largest constraint, contexts kept or not, whichever takes fewer."""
+        """GPUs of each window, from its GPU columns: the largest constraint; contexts are kept where that takes fewer."""
         import numpy as np
 
-        by_name = {kind: columns[:, len(_COUNTS) + index] for index, kind in enumerate(_KINDS)}
+        by_name = {kind: columns[:, index] for index, kind in enumerate(_KINDS)}
         parts = {kind: values for kind, values in by_name.items() if kind not in self.unknown}
         nothing = np.zeros(len(columns))
         running, idle = (parts.get(kind, nothing) for kind in ("memory_running", "memory_idle"))
@@ -322,7 +322,7 @@ class _Fleet:
             for stream in self.streams
         ]
         for hour in zip(*shares, strict=True):
-            columns = sum(each.mean[:_DAYS] * share for each, share in zip(drawn, hour, strict=True))
+            columns = sum(each.mean[:_DAYS, _GPU_COLUMNS] * share for each, share in zip(drawn, hour, strict=True))
             demand += [float(value) for value in self._combined(columns)]
         if not any(demand):
             return None
@@ -349,7 +349,7 @@ class _Fleet:
             draw(stream.agent, [self.rows(stream.agent)], stream.rate, max(BURSTY, stream.iod), windows=windows)[0]
             for stream in self.streams
         ]
-        return float(np.quantile(self._combined(summed(drawn).rate), 0.95))
+        return float(np.quantile(self._combined(summed(drawn).rate[:, _GPU_COLUMNS]), 0.95))
 
     def _worse_cache(self) -> float | None:
         """GPUs where so many points less of the input are cached; None where nothing is."""

@@ -32,7 +32,7 @@ def of_class(projection: Projection) -> list[str]:
         lines.append(_percentiles(projection.gpus_spread_base, projection.gpus_spread_run, projection.gpus_growth))
     load, base = projection.run, projection.base
     if load.gpus is not None and load.gpus_other is not None:
-        before = f"{base.gpus_other:,.1f} -> " if base is not None and base.gpus_other is not None else ""
+        before = _before(base.gpus_other if base else None, load.gpus_other, 1)
         lines.append(f"{before}{load.gpus_other:,.1f} GPUs by the other fit of the same published rows")
     if load.binding not in (None, "compute"):
         text = next(constraint.text for constraint in load.constraints if constraint.name == load.binding)
@@ -70,8 +70,14 @@ def of_fleet(plan: FleetPlan) -> list[str]:
     return [*lines, *plan.notes]
 
 
+def _before(base: float | None, run: float, digits: int) -> str:
+    """``12.0 -> `` where it is shown otherwise than the run."""
+    same = base is None or f"{base:,.{digits}f}" == f"{run:,.{digits}f}"
+    return "" if same else f"{base:,.{digits}f} -> "
+
+
 def _percentiles(base: Spread | None, run: Spread, growth: Growth | None) -> str:
-    before = f"{base.p95:,.1f} -> " if base is not None and f"{base.p95:,.1f}" != f"{run.p95:,.1f}" else ""
+    before = _before(base.p95 if base else None, run.p95, 1)
     text = f"{before}{run.p95:,.1f} GPUs in 95 % of minutes at peak"
     if growth is not None and before:
         low, high = growth.delta_interval
