@@ -195,7 +195,7 @@ class _Fleet:
         return GpuWindows(of_windows, (given[0], given[1], given[2]), self._combined(mean))
 
     def _combined(self, columns: Array) -> Array:
-        """GPUs of each window, from its GPU columns: the largest constraint; contexts are kept where that takes fewer."""
+        """GPUs of windows, from their GPU columns: the largest constraint, contexts kept where that takes fewer."""
         import numpy as np
 
         by_name = {kind: columns[:, index] for index, kind in enumerate(_KINDS)}
