@@ -21,6 +21,7 @@ from pytest_fanout.capacity.project import Sides, usd_per_1000, whole_gpus
 from pytest_fanout.capacity.quotas import Asked, uses_of
 from pytest_fanout.capacity.reservation import best_reservation, burst_share, hours_of, reservation_cost
 from pytest_fanout.capacity.saturation import RHO_MAX
+from pytest_fanout.capacity.signals import scaling_signals
 from pytest_fanout.capacity.windows import WINDOWS, Drawn, Rows, draw, rows_of, shifted_gamma, summed, window_of
 from pytest_fanout.records import (
     Calibration,
@@ -123,7 +124,9 @@ def plan_fleet(
     side_run = replace(side_run, gpus_p95_bursty=None if of_run is None else run.bursty(windows))
     growth = growth_of(of_base, of_run) if of_base is not None and of_run is not None else None
     worst = tuple(_worst_case(each, run, (caps or {}).get(each.agent)) for each in known)
-    plan = FleetPlan(tuple(sorted(drawn)), side_base, side_run, growth, worst, tuple(_notes(run, side_run)))
+    signals = scaling_signals(calibration, fleet.slo, fleet.memory.sequences_per_replica_max) if calibration else ()
+    notes = tuple(_notes(run, side_run))
+    plan = FleetPlan(tuple(sorted(drawn)), side_base, side_run, growth, worst, notes, signals)
     return Planned(plan, classes)
 
 

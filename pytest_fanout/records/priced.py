@@ -176,6 +176,14 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalingSignal:
+    """What an autoscaler adds a replica at, its unit in ``name``. Never GPU utilisation, which is high long before."""
+
+    name: str  # calls_in_flight ttft_ms kv_share queue_depth, of one replica
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class FleetPlan:
     """All classes of fleet.toml on one fleet, anchors beside run."""
 
@@ -185,3 +193,4 @@ class FleetPlan:
     growth: Growth | None
     worst_case: tuple[WorstCase, ...]
     notes: tuple[str, ...] = ()
+    scaling: tuple[ScalingSignal, ...] = ()  # where there is a calibration

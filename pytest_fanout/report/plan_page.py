@@ -154,6 +154,9 @@ def _of_fleet(plan: FleetPlan) -> list[Section]:
         )
         for worst in plan.worst_case
     ]
+    if plan.scaling:
+        lines = tuple(f"{signal.name}: {number(signal.value)}" for signal in plan.scaling)
+        found.append(Section("Add a replica at, on each replica", lines=lines))
     headers = ("class", "tokens a task", "calls a task", "tokens in flight", "USD a task", "")
     found.append(Section("Worst case, by the caps of budget.toml", headers, tuple(rows_worst)))
     return found
