@@ -126,6 +126,7 @@ def project_sides(
         ratio_gpu_time=ratios.gpu_time,
         tasks_shared=sides.shared,
         ratio_gpu_time_other=ratios.gpu_time_other,
+        serves=fleet.serves,
     )
 
 

@@ -128,7 +128,7 @@ class CapacityLimits:
             for limit in limits:
                 of_fleet = limit.name == "capacity.cliffs"
                 values = self._of_cliffs(used) if of_fleet else self._of_class(limit, sides, used)
-                metric, found = self._judged(limit, agent, values, measured, covering)
+                metric, found = self._judged(limit, agent, values, measured, covering, anchor is not None)
                 metrics.append(metric)
                 problems += found
         except FanoutError as error:
@@ -217,11 +217,17 @@ class CapacityLimits:
         return self._cliffs
 
     def _judged(
-        self, limit: Limit, agent: str, values: _Values, measured: Measured, covering: Approval | None
+        self,
+        limit: Limit,
+        agent: str,
+        values: _Values,
+        measured: Measured,
+        covering: Approval | None,
+        has_anchor: bool,
     ) -> tuple[MetricResult, tuple[Problem, ...]]:
         bound = limit.min if limit.min is not None else limit_value(limit, values.base)
         ceiling = covering.ceilings.get(limit.name) if covering is not None else None
-        problem = self._fault(limit, agent, values, measured, covering, ceiling)
+        problem = self._fault(limit, agent, values, measured, covering, ceiling, has_anchor)
         metric = MetricResult(
             name=limit.name,
             base=values.base,
@@ -243,6 +249,7 @@ class CapacityLimits:
         measured: Measured,
         covering: Approval | None,
         ceiling: int | None,
+        has_anchor: bool,
     ) -> Problem | None:
         """What is wrong with one number, or None."""
         name, run = limit.name, values.run
@@ -270,7 +277,8 @@ class CapacityLimits:
             text = f"{agent}: {name} is {run}, above the ceiling {ceiling} of {covering.path}"
             return Problem("over-ceiling", text, "regressed", agent)
         bound = self._bound(limit, values)
-        if values.base is None and limit.increase is not None:
+        # a class without an anchor has a verdict of its own, and is held to `max` alone
+        if values.base is None and limit.increase is not None and has_anchor:
             text = f"{agent}: {name} of the anchor is not known; mend: record the class anew and accept it"
             return Problem("capacity-unknown", text, "invalid", agent)
         if bound is None or run <= bound:

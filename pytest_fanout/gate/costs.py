@@ -55,7 +55,6 @@ def with_costs(
     try:
         found = fleet_of(settings)
         calibration, fleet = calibration_of(settings, found), found
-        profile_of(fleet, profiles, calibration)  # said once, not once a class
     except FanoutError as error:
         problems.append(problem_of(error, "invalid"))
     anchors = _anchors(verdict, repo, settings)

@@ -109,6 +109,7 @@ class Projection:
     gpus_spread_base: Spread | None = None
     gpus_spread_run: Spread | None = None
     gpus_growth: Growth | None = None
+    serves: str = "gpus"  # or "provider": no GPUs of our own
 
 
 @dataclass(frozen=True, slots=True)

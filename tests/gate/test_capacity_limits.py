@@ -15,6 +15,7 @@ from pytest_fanout.gate.completeness import measure
 from pytest_fanout.records import Base, Change, Head, MetricResult, Run
 from pytest_fanout.store.baselines import build_baseline
 from pytest_fanout.store.budget import parse_budget
+from pytest_fanout.store.looser import looser, stricter
 
 # 100 tasks/s of 10.5 calls: 840 tokens in, 210 out, 0.0669 GPU-seconds, 9.56 GPUs at 70 %; doubled 19.1
 FLEET = """schema = 1
@@ -60,12 +61,16 @@ class Files:
         return self._fleet.encode() if self._fleet is not None and where.endswith("fleet.toml") else None
 
 
-def judged(run: Run, limit: str, *, reserved: int = 40, fleet: str | None = FLEET, base: Run | None = None) -> Priced:
+def judged(
+    run: Run, limit: str, *, reserved: int = 40, fleet: str | None = FLEET, base: Run | None = None, first: bool = False
+) -> Priced:
     """The run beside the anchor of fanout 1 to 20, under one limit."""
     budget = parse_budget(LOOSE.format(limit=limit).encode())
     anchor = build_baseline(base or make_run(), "support")
     text = None if fleet is None else fleet.format(reserved=reserved, dau=864_000)
     limits = CapacityLimits(budget, run, {"support": anchor}, Files(text), ["rev"], SETTINGS)
+    if first:
+        return limits.judge("support", None, measure(run, "support", None, None, ()), None)
     return limits.judge("support", anchor, measure(run, "support", anchor, anchor, ()), None)
 
 
@@ -199,6 +204,34 @@ def test_a_fleet_that_cannot_be_used() -> None:
     priced = judged(make_run(), '"capacity.gpus_p95" = { max = 99 }', fleet='schema = 1\n[fleet]\nprofile = "mine"\n')
 
     assert [(slug, verdict) for slug, verdict, _ in told(priced)] == [("unknown-profile", "invalid")]
+
+
+def test_a_first_anchor_is_held_to_the_maximum_alone() -> None:
+    """Without an anchor there is nothing to grow from; a maximum holds all the same."""
+    assert told(judged(make_run(), '"capacity.gpus_p95" = { increase = "10%" }', first=True)) == []
+    assert [slug for slug, _, _ in told(judged(make_run(), '"capacity.gpus_p95" = { max = 5 }', first=True))] == [
+        "over-max"
+    ]
+
+
+def test_looser_limits_on_capacity_are_seen() -> None:
+    """Fewer cliffs, more GPUs, or a limit that is gone: each is a loosening; the stricter of both holds."""
+    old, new = (
+        parse_budget(LOOSE.format(limit=limit).encode())
+        for limit in (
+            '"capacity.cliffs" = {{ min = 2 }}\n"capacity.gpus_p95" = {{ max = 5 }}'.format(),
+            '"capacity.cliffs" = {{ min = 1 }}\n"capacity.cost_month" = {{ max = 5 }}'.format(),
+        )
+    )
+
+    assert [(change.name, change.old, change.new) for change in looser(old, new)] == [
+        ("default.limits.capacity.cliffs.min", 2, 1),
+        ("default.limits.capacity.gpus_p95", "limited", "none"),
+    ]
+    held = {limit.name: (limit.min, limit.max) for limit in stricter(old, new).capacity_for("support")}
+    assert held == {
+        "capacity.cliffs": (2, None), "capacity.gpus_p95": (None, 5), "capacity.cost_month": (None, 5)
+    }  # fmt: skip
 
 
 def test_without_such_a_limit_nothing_is_read() -> None:

@@ -141,3 +141,28 @@ def test_a_calibration_that_cannot_be_read(world: World, tmp_path: Path) -> None
 
     assert verdict.verdict == "invalid"
     assert "no-calibration" in slugs(verdict)
+
+
+def test_a_provider_has_no_gpus(world: World) -> None:
+    """Quotas and token prices: no GPU is counted, and the day is that of tokens."""
+    path = world.folder / "baselines/fleet.toml"
+    prices = "usd_per_million_{0}_tokens = 1\n".format
+    path.write_text(
+        'schema = 1\n[fleet]\nserves = "provider"\n[quota]\nrequests_per_minute = 100_000\n[prices]\n'
+        + "".join(map(prices, ("new_input", "cached_input", "output")))
+        + FLEET[FLEET.index("[demand") :]
+    )
+    try:
+        run, verdict = costed(world, make_run(TWICE))
+    finally:
+        path.write_text(FLEET)
+
+    lines = document(run, verdict)["capacity"]["lines"]
+    # 864,000 tasks a day of 1,050 tokens, and of 2,100
+    assert lines[0] == (
+        "support no GPUs of our own: a provider serves the model; 907.20 -> 1,814.40 USD a day; "
+        "1.05 -> 2.10 USD per 1,000 tasks"
+    )
+    assert lines[1] == "all classes: no GPUs of our own: a provider serves the model"
+    assert any(line.endswith("% of requests_per_second in 99 % of minutes: over quota") for line in lines)
+    assert "all classes: 27,216 -> 54,432 USD in 30 days" in lines
