@@ -2,19 +2,31 @@
 
 tasks/s = dau x tasks per user and day / 86,400 x peak factor
 calls/s = tasks/s x calls per task                tokens/s = tasks/s x tokens per task
-tasks in flight = tasks/s x seconds per task      GPUs = tasks/s x (new input / P + output / D) / utilisation
+tasks in flight = tasks/s x seconds per task      GPUs = the largest of compute, memory of contexts and latency
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from pytest_fanout.capacity.demand import peak_demand
-from pytest_fanout.capacity.littles_law import in_flight, in_flight_quantile
-from pytest_fanout.capacity.means import UNKNOWN_SHARE, TaskMeans, Trials, check_weights, task_means
-from pytest_fanout.capacity.profiles import Profile, find_profile
-from pytest_fanout.records import Demand, Fleet, Load, Prices, Projection
+from pytest_fanout.capacity.assumptions import of_demand, of_model, of_tokens
+from pytest_fanout.capacity.constraints import Rates, Stream, mean_costs, rates_of, size, total
+from pytest_fanout.capacity.demand import SECONDS_PER_DAY, peak_demand
+from pytest_fanout.capacity.flight import boundaries, stretch_of
+from pytest_fanout.capacity.means import (
+    UNKNOWN_SHARE,
+    TaskMeans,
+    Trials,
+    check_weights,
+    task_means,
+    with_cached_share,
+)
+from pytest_fanout.capacity.profiles import Profile, calibrated, find_profile
+from pytest_fanout.records import Calibration, Demand, Fleet, Load, Prices, Projection
+
+NO_ANCHOR = "There is no anchor to compare with."
 
 
 def project(
@@ -24,6 +36,7 @@ def project(
     fleet: Fleet,
     profiles: Sequence[Profile] = (),
     weights: Mapping[str, float] | None = None,
+    calibration: Calibration | None = None,
 ) -> Projection:
     """What the class asks of the fleet at peak, by its anchor and by its run.
 
@@ -32,19 +45,43 @@ def project(
         run: the same of the run. Without a task every figure is None.
         profiles: GPU profiles beside the built-in ones.
         weights: share of each task in production, relative; 1 where it is not given.
+        calibration: measurements of the user's own, in place of a profile.
 
     Raises:
         ConfigError: the fleet names an unknown profile; a profile or weights that cannot be used.
         IntegrityError: samples that no run can have made.
     """
-    profile = find_profile(fleet, profiles)
+    sides = sides_of(agent, base, run, fleet, weights)
+    profile = profile_of(fleet, profiles, calibration)
+    return project_sides(sides, fleet, profile, weights or {}, calibration)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One class by its anchor and by its run, ready to be priced. ``same_*``: only the tasks that both have."""
+
+    agent: str
+    base: TaskMeans
+    run: TaskMeans
+    same_base: TaskMeans
+    same_run: TaskMeans
+    shared: int
+    cache_known: bool
+
+
+def sides_of(
+    agent: str, base: Trials | None, run: Trials, fleet: Fleet, weights: Mapping[str, float] | None = None
+) -> Sides:
+    """The means of both sides, with the cache that fleet.toml allows.
+
+    Raises:
+        ConfigError, IntegrityError: as ``project``.
+    """
     weights = weights or {}
     base = {task: trials for task, trials in (base or {}).items() if trials}
     run = {task: trials for task, trials in run.items() if trials}
     for side in (base, run):
         check_weights(agent, weights, set(side))
-    demand = peak_demand(agent, fleet)
-
     means_base, means_run = (task_means(agent, side, weights) for side in (base, run))
     # Where one side does not say what was cached, comparing would show the gap in the count, not the agent.
     cache_known = _says_cached(means_base) and _says_cached(means_run)
@@ -55,38 +92,57 @@ def project(
         whole if len(side) == len(shared) else _means_of(shared, agent, side, weights, cache_known)
         for side, whole in ((base, means_base), (run, means_run))
     )
-    ratio_calls, ratio_gpu_time = _ratios(same_base, same_run, profile)
+    most = fleet.cached_input_share_max
+    base_made, run_made, same_base, same_run = (
+        with_cached_share(means, most) for means in (means_base, means_run, same_base, same_run)
+    )
+    return Sides(agent, base_made, run_made, same_base, same_run, len(shared), cache_known)
 
-    iod = fleet.demand[agent].iod if agent in fleet.demand else 1.0
-    load_base = _load(means_base, demand, iod, profile, fleet) if base else None
-    load_run = _load(means_run, demand, iod, profile, fleet)
+
+def project_sides(
+    sides: Sides, fleet: Fleet, profile: Profile, weights: Mapping[str, float], calibration: Calibration | None = None
+) -> Projection:
+    """The projection of one class."""
+    agent = sides.agent
+    demand = peak_demand(agent, fleet)
+    ratios = _ratios(sides.same_base, sides.same_run, profile)
+    load_base = load_of(sides.base, demand, fleet, profile, calibration) if sides.base.tasks else None
+    load_run = load_of(sides.run, demand, fleet, profile, calibration)
     return Projection(
         agent=agent,
         demand=demand,
         base=load_base,
         run=load_run,
         profile=profile.title,
-        gpus_base=whole_gpus(load_base.gpus, profile) if load_base else None,
-        gpus_run=whole_gpus(load_run.gpus, profile),
+        gpus_base=whole_gpus(load_base.gpus, profile, fleet.spare_replicas) if load_base else None,
+        gpus_run=whole_gpus(load_run.gpus, profile, fleet.spare_replicas),
         assumptions=(
-            *_comparison(base, run, shared, ratio_calls, ratio_gpu_time),
-            *_of_demand(agent, fleet, demand),
-            *_of_tokens(means_base, means_run, cache_known),
-            *_of_model(fleet, profile, weights, means_run),
+            *_comparison(sides, ratios),
+            *of_demand(agent, fleet, demand),
+            *of_tokens(sides.base, sides.run, fleet, cache_known=sides.cache_known),
+            *of_model(fleet, profile, weights, sides.run, load_run),
         ),
-        ratio_calls=ratio_calls,
-        ratio_gpu_time=ratio_gpu_time,
-        tasks_shared=len(shared),
+        ratio_calls=ratios.calls,
+        ratio_gpu_time=ratios.gpu_time,
+        tasks_shared=sides.shared,
+        ratio_gpu_time_other=ratios.gpu_time_other,
+        serves=fleet.serves,
     )
 
 
-def whole_gpus(gpus: float | None, profile: Profile) -> int | None:
-    """Rounded up to whole replicas of the profile."""
+def profile_of(fleet: Fleet, profiles: Sequence[Profile], calibration: Calibration | None) -> Profile:
+    """The profile that the fleet is priced with: that of its calibration, or the one that it names."""
+    return find_profile(fleet, profiles) if calibration is None else calibrated(calibration)
+
+
+def whole_gpus(gpus: float | None, profile: Profile, spare_replicas: int = 0) -> int | None:
+    """Rounded up to whole replicas of the profile, with the spare ones where there is any load."""
     if gpus is None:
         return None
     size = profile.gpus_per_replica
     # A billionth less: 21.000000000000004 is 21 that floating point has touched.
-    return size * math.ceil(gpus / size * (1 - 1e-9))
+    replicas = math.ceil(gpus / size * (1 - 1e-9))
+    return size * (replicas + spare_replicas if replicas else 0)
 
 
 def _means_of(tasks: set[str], agent: str, side: Trials, weights: Mapping[str, float], cache_known: bool) -> TaskMeans:
@@ -97,123 +153,110 @@ def _says_cached(means: TaskMeans) -> bool:
     return means.trials_without_cache_count <= UNKNOWN_SHARE * means.trials
 
 
-def _ratios(base: TaskMeans, run: TaskMeans, profile: Profile) -> tuple[float | None, float | None]:
+@dataclass(frozen=True, slots=True)
+class _Ratios:
+    calls: float | None = None
+    gpu_time: float | None = None
+    gpu_time_other: float | None = None
+
+
+def _ratios(base: TaskMeans, run: TaskMeans, profile: Profile) -> _Ratios:
     def quotient(before: float | None, after: float | None) -> float | None:
         return None if before is None or after is None or before == 0 else after / before
 
-    return quotient(base.calls, run.calls), quotient(_gpu_seconds(base, profile), _gpu_seconds(run, profile))
+    # memory and latency are the fleet's, and play no part in a ratio of two agents
+    rates = Rates(1.0, profile, None, 0.0, 1.0, None)
+    before, after = mean_costs(base, rates), mean_costs(run, rates)
+    if before is None or after is None:
+        return _Ratios(quotient(base.calls, run.calls))
+    other = quotient(before.compute_other, after.compute_other)
+    return _Ratios(quotient(base.calls, run.calls), quotient(before.compute, after.compute), other)
 
 
-def _gpu_seconds(means: TaskMeans, profile: Profile) -> float | None:
-    if means.new_input is None or means.output is None:
-        return None
-    return profile.gpu_seconds(means.new_input, means.output)
-
-
-def _load(means: TaskMeans, demand: Demand, iod: float, profile: Profile, fleet: Fleet) -> Load:
-    rate = demand.tasks_per_second
+def load_of(
+    means: TaskMeans, demand: Demand, fleet: Fleet, profile: Profile, calibration: Calibration | None = None
+) -> Load:
+    """What tasks with these means ask for at peak."""
+    rate, iod = demand.tasks_per_second, 1.0
+    if demand.agent in fleet.demand:
+        iod = fleet.demand[demand.agent].iod
 
     def per_s(per_task: float | None) -> float | None:
         return None if per_task is None else rate * per_task
 
-    seconds = _gpu_seconds(means, profile)
-    gpus = None if seconds is None else rate * seconds / fleet.target_utilisation
-    whole = whole_gpus(gpus, profile)
-    hourly = fleet.prices.usd_per_gpu_hour
-    flying = None if means.residency_s is None else in_flight(rate, means.residency_s)
+    stream = Stream(demand.agent, rate, means, iod)
+    provider = fleet.serves == "provider"
+    rates = rates_of([stream], fleet, profile, calibration, fleet.target_utilisation)
+    costs = None if provider else mean_costs(means, rates)
+    sizing = size(None if costs is None else total([(rate, costs)]), rates)
+    # a provider's times are as they were met: its load is not ours
+    stretch = 1.0 if provider else stretch_of(means, rates)
+    places = boundaries([stream], [stretch], rho=0.0 if provider else fleet.target_utilisation)
+    front = next((place for place in places if place.name == "front"), None)
+    usd = usd_per_1000(means, fleet.prices)
+    day = None
+    if provider:
+        if usd is not None and not demand.per_1000:
+            day = usd / 1_000 * rate * SECONDS_PER_DAY / fleet.demand[demand.agent].peak_factor
+    else:
+        whole, hourly = whole_gpus(sizing.gpus, profile, fleet.spare_replicas), fleet.prices.usd_per_gpu_hour
+        day = None if whole is None or hourly is None else whole * hourly * 24
     return Load(
         calls_per_s=per_s(means.calls),
         new_input_per_s=per_s(means.new_input),
         cached_input_per_s=per_s(means.cached_input),
         output_per_s=per_s(means.output),
         tokens_per_s=per_s(means.tokens),
-        tasks_in_flight=flying,
-        gpus=gpus,
-        tasks_in_flight_p99=None if flying is None else in_flight_quantile(flying, 0.99, iod),
-        usd_per_1000_tasks=_usd_per_1000(means, fleet.prices),
-        usd_per_day=None if whole is None or hourly is None else whole * hourly * 24,
+        tasks_in_flight=front.in_flight if front else None,
+        gpus=sizing.gpus,
+        tasks_in_flight_p99=front.in_flight_p99 if front else None,
+        usd_per_1000_tasks=usd,
+        usd_per_day=day,
+        constraints=sizing.constraints,
+        binding=sizing.binding,
+        gpus_other=sizing.gpus_other,
+        kv_gb=sizing.kv_gb,
+        boundaries=places,
+        keeps_prefixes=sizing.keeps_prefixes,
+        refused=sizing.refused if costs is not None else None,
     )
 
 
-def _usd_per_1000(means: TaskMeans, prices: Prices) -> float | None:
+def usd_per_1000(means: TaskMeans, prices: Prices) -> float | None:
+    """Dollars per 1,000 tasks by token prices; None where a price or the tokens are not known."""
+    write = 0.0
+    new = means.new_input
+    if prices.usd_per_million_cache_write_tokens is not None and new is not None and means.cache_write is not None:
+        new -= means.cache_write
+        write = means.cache_write * prices.usd_per_million_cache_write_tokens / 1_000
     pairs = (
-        (means.new_input, prices.usd_per_million_new_input_tokens),
+        (new, prices.usd_per_million_new_input_tokens),
         (means.cached_input, prices.usd_per_million_cached_input_tokens),
         (means.output, prices.usd_per_million_output_tokens),
     )
     parts = [tokens * price / 1000 for tokens, price in pairs if tokens is not None and price is not None]
-    return math.fsum(parts) if len(parts) == len(pairs) else None
+    return math.fsum([*parts, write]) if len(parts) == len(pairs) else None
 
 
-# --- what the numbers stand on -------------------------------------------------------------------------------------
-
-
-def _comparison(
-    base: Trials, run: Trials, shared: set[str], calls: float | None, gpu_time: float | None
-) -> tuple[str, ...]:
-    if not run:
+def _comparison(sides: Sides, ratios: _Ratios) -> tuple[str, ...]:
+    if not sides.run.tasks:
         return ("No task was measured: nothing can be projected.",)
-    if not base:
-        return ("There is no anchor to compare with.",)
-    if not shared:
+    if not sides.base.tasks:
+        return (NO_ANCHOR,)
+    if not sides.shared:
         return ("Anchor and run share no task: no ratio.",)
-    tasks = f"the {len(shared)} tasks" if len(shared) > 1 else "the 1 task"
-    shown = [f"{name} x{ratio:.2f}" for name, ratio in (("calls", calls), ("GPU time", gpu_time)) if ratio is not None]
+    tasks = f"the {sides.shared} tasks" if sides.shared > 1 else "the 1 task"
+    shown = [f"calls x{ratios.calls:.2f}"] if ratios.calls is not None else []
+    if ratios.gpu_time is not None:
+        shown.append(f"GPU time x{band(ratios.gpu_time, ratios.gpu_time_other)}")
     lines = [f"Run over anchor, on {tasks} that both have: {', '.join(shown)}."] if shown else []
-    added, removed = len(set(run) - shared), len(set(base) - shared)
+    added, removed = sides.run.tasks - sides.shared, sides.base.tasks - sides.shared
     if added or removed:
         lines.append(f"The task sets differ ({added} added, {removed} removed): absolute figures compare unlike sets.")
     return tuple(lines)
 
 
-def _of_demand(agent: str, fleet: Fleet, demand: Demand) -> tuple[str, ...]:
-    if demand.per_1000:
-        others = ", ".join(sorted(fleet.demand))
-        named = f" (it has: {others})" if others else ""
-        return (f"No demand for {agent} in {fleet.source}{named}: figures are per 1,000 tasks an hour, evenly spread.",)
-    figures = fleet.demand[agent]
-    peak = f"Peak factor {figures.peak_factor:g}"
-    if f"demand.{agent}.peak_factor" in fleet.defaulted:
-        peak += " is the default"
-    spread = f"arrivals with index of dispersion {figures.iod:g}"
-    if f"demand.{agent}.iod" in fleet.defaulted:
-        spread = "arrivals taken as Poisson (default; real traffic is burstier)"
-    return (f"{peak}; {spread}.",)
-
-
-def _of_tokens(base: TaskMeans, run: TaskMeans, cache_known: bool) -> tuple[str, ...]:
-    lines = []
-    for side, means in (("anchor", base), ("run", run)):
-        missing = means.trials_without_tokens
-        if not missing:
-            continue
-        share = f"Tokens are not known for {missing} of {means.trials} trials of the {side}"
-        if means.tokens is None:
-            lines.append(f"{share}: no tokens per second and no GPUs.")
-        else:
-            lines.append(f"{share}: the other trials of their tasks stand in.")
-    if not cache_known:
-        lines.append("Cached tokens are not reported: all input counts as new, on both sides.")
-    elif (run.cached_input or 0) > 0:
-        lines.append("Cache hits are those of the eval set; production hits less often, and then needs more GPUs.")
-    return tuple(lines)
-
-
-def _of_model(fleet: Fleet, profile: Profile, weights: Mapping[str, float], run: TaskMeans) -> tuple[str, ...]:
-    rho = f"GPUs are planned at {fleet.target_utilisation:.0%} utilisation"
-    if "fleet.target_utilisation" in fleet.defaulted:
-        rho += " (default)"
-    which = f"GPU profile {profile.name}"
-    if "fleet.profile" in fleet.defaulted:
-        which += " is the default"
-    traffic = "weighted by the eval set" if weights else "every task counts the same"
-    tasks = f"{run.tasks} task" + ("" if run.tasks == 1 else "s")
-    return (
-        f"{which}: {profile.source}.",
-        "Compute only: the memory of long contexts and the reading of cached ones are not in it.",
-        f"{rho}; no spare, no retries, no failover.",
-        f"An eval set of {tasks} is not traffic ({traffic}).",
-        "Durations are not known: no tasks in flight."
-        if run.residency_s is None
-        else "Tasks in flight use recorded durations, of an idle server: under load they are more.",
-    )
+def band(one: float, other: float | None, digits: int = 2) -> str:
+    """``2.31 to 4.16``, smaller first; one number where both are shown alike."""
+    shown = sorted({round(value, digits) for value in (one, other) if value is not None})
+    return " to ".join(f"{value:,.{digits}f}" for value in shown)

@@ -18,6 +18,9 @@ class Hooks(Protocol):
     def codecs(self) -> Sequence[Any]:
         """Those of pytest_fanout_codecs."""
 
+    def profiles(self) -> Sequence[Any]:
+        """Those of pytest_fanout_profiles."""
+
     def redact(self, request: HttpRequest, answer: HttpAnswer) -> tuple[HttpRequest, HttpAnswer]:
         """What pytest_fanout_redact makes of an exchange."""
 

@@ -14,6 +14,7 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import GitError, NotAccepted, UsageError
 from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.author import Author, check_reason
+from pytest_fanout.gate.capacity_limits import changes_of
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
@@ -260,6 +261,8 @@ def _plan_class(
                 "luckier of two draws would be kept",
                 mend="leave the anchor as it is, for the class is within budget of it, and commit the recordings",
             )
+    of_capacity, ceilings = changes_of(result.metrics, budget.capacity_for(agent))
+    changes += of_capacity
     if changes:
         added = set(anchor.tasks) - set(origin.tasks if origin else anchor.tasks)
         changes += [Change("task_added", task) for task in sorted(added)]
@@ -267,7 +270,7 @@ def _plan_class(
         changes += drift_lines(base.approvals, agent, anchor, limits, budget.judge_for(agent), author.today)
     approval = None
     if changes:
-        ceilings = {limit.name: ceiling(limit, values[limit.name]) for limit in limits if limit.name in values}
+        ceilings |= {limit.name: ceiling(limit, values[limit.name]) for limit in limits if limit.name in values}
         approval = author.approval(
             "baseline",
             agent,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
+from pytest_fanout.gate.capacity_limits import CapacityLimits, Priced
 from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
@@ -58,6 +59,7 @@ class Grounds:
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
     evidence: Mapping[str, Comparison] = field(default_factory=dict)  # of the classes on a new draw
+    capacity: CapacityLimits | None = None
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -113,8 +115,10 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
         rules = grounds.budget.judge_for(agent)
         told = causes_of(run, agent, table_of_baseline(anchor), measured.table, limits, rules)
         problems += of_causes(agent, told)
+    priced = grounds.capacity.judge(agent, anchor, measured, covering) if grounds.capacity else Priced()
+    problems += priced.problems
     result = _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
-    return replace(result, evidence=comparison, causes=told)
+    return replace(result, metrics=(*result.metrics, *priced.metrics), evidence=comparison, causes=told)
 
 
 def _permit(
@@ -134,7 +138,7 @@ def _permit(
         target = Target(None, {})
         new = tuple(approval for approval in new if not approval.ceilings)
     else:
-        if base is not None and (base.digest == head.digest or not loosening(base, head, limits)):
+        if base is not None and (base.digest == head.digest or not _is_looser(agent, base, head, limits, grounds)):
             return Permit(None), False
         target = _target(agent, base, head, measured, limits, grounds.run)
 
@@ -149,6 +153,12 @@ def _permit(
         find_permit(agent, new, grounds.spent_approvals, origin, target, grounds.today, between),
         True,
     )
+
+
+def _is_looser(agent: str, base: Baseline, head: Baseline, limits: Sequence[Limit], grounds: Grounds) -> bool:
+    if loosening(base, head, limits):
+        return True
+    return grounds.capacity is not None and grounds.capacity.grew(agent, base, head)
 
 
 def _target(
@@ -407,7 +417,7 @@ def _result(
         verdict = "approved"
     waiver = waiver_in_force((*grounds.new_approvals, *grounds.spent_approvals), agent, grounds.now)
     if waiver and verdict in WAIVABLE:
-        hard = any(problem.slug == "over-max" for problem in problems)
+        hard = any(problem.slug in ("over-max", "too-few-cliffs") for problem in problems)
         capped = any(task.agent == agent and task.status == "capped" for task in run.tasks)
         if hard or capped:
             why = f"{waiver.path} is a waiver, and a cap or a maximum still holds"

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from pytest_fanout.capacity.plan import plan_fleet, with_windows
 from pytest_fanout.capacity.profiles import Profile
-from pytest_fanout.capacity.project import project
+from pytest_fanout.capacity.project import Sides, profile_of, project_sides, sides_of
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.explain.sites import compare_sites
 from pytest_fanout.gate.classes import worst
-from pytest_fanout.gate.tree import folder_of, problem_of, read_file, read_sites, read_tree
+from pytest_fanout.gate.fleet import calibration_of, fleet_of, samples_of_anchor, samples_of_run
+from pytest_fanout.gate.tree import problem_of, read_sites, read_tree
 from pytest_fanout.records import (
     MEASURED,
     Baseline,
-    Fleet,
+    Caps,
     Problem,
     Projection,
     Run,
-    Samples,
     SiteDelta,
-    TaskRun,
     Verdict,
 )
 from pytest_fanout.store.fleet import parse_fleet
@@ -39,6 +39,7 @@ def with_costs(
     *,
     profiles: Sequence[Profile] = (),
     weights: Mapping[str, Mapping[str, float]] | None = None,
+    caps: Mapping[str, Caps] | None = None,
 ) -> Verdict:
     """The verdict with its projections and call sites. A file that cannot be read is a problem, never a gap.
 
@@ -47,16 +48,19 @@ def with_costs(
 
     Args:
         weights: share of each task in production, by class.
+        caps: what a task may take at most, by class.
     """
     problems: list[Problem] = []
+    fleet, calibration = parse_fleet(None, "fleet.toml"), None
     try:
-        fleet = fleet_of(settings)
+        found = fleet_of(settings)
+        calibration, fleet = calibration_of(settings, found), found
     except FanoutError as error:
         problems.append(problem_of(error, "invalid"))
-        fleet = parse_fleet(None, "fleet.toml")
     anchors = _anchors(verdict, repo, settings)
     projections: list[Projection] = []
     sites: list[SiteDelta] = []
+    priced: list[Sides] = []
     for result in verdict.classes:
         trials = [task for task in run.tasks if task.agent == result.agent and task.status in MEASURED]
         if not trials or result.verdict in _NOT_MEASURED:
@@ -64,12 +68,15 @@ def with_costs(
         anchor, rev = anchors.get(result.agent, (None, None))
         try:
             share = {task.task: (weights or {}).get(result.agent, {}).get(task.task, 1.0) for task in trials}
-            base = _samples_of_anchor(anchor) if anchor else None
+            base = samples_of_anchor(anchor) if anchor else None
             if base is not None and (run.session.partial or run.session.shard):
                 base = {task: samples for task, samples in base.items() if task in share}
             if base is not None:
                 share |= {task: 1.0 for task in base if task not in share}
-            projections.append(project(result.agent, base, _samples_of_run(trials), fleet, profiles, share))
+            sides = sides_of(result.agent, base, samples_of_run(trials), fleet, share)
+            profile = profile_of(fleet, profiles, calibration)
+            projections.append(project_sides(sides, fleet, profile, share, calibration))
+            priced.append(sides)
         except FanoutError as error:
             problems.append(problem_of(error, "invalid", result.agent))
         # sites are known for the class as a whole: beside other tasks they would show what nobody changed
@@ -79,22 +86,20 @@ def with_costs(
                 sites += compare_sites(result.agent, read_sites(repo, rev, settings, result.agent), trials)
             except FanoutError as error:
                 problems.append(problem_of(error, "integrity", result.agent))
+    plan = None
+    # a part of the tasks, or of the classes, is not the fleet
+    if len(priced) == len(verdict.classes) and priced and not (run.session.partial or run.session.shard):
+        planned = plan_fleet(priced, fleet, profile_of(fleet, profiles, calibration), calibration, caps or {})
+        plan = planned.fleet
+        projections = [with_windows(item, planned) for item in projections]
     return replace(
         verdict,
+        fleet=plan,
         verdict=worst((verdict.verdict, *(problem.verdict for problem in problems))),
         problems=(*verdict.problems, *problems),
         projections=tuple(projections),
         sites=tuple(sites),
     )
-
-
-def fleet_of(settings: Settings) -> Fleet:
-    """The fleet of the work tree; defaults where there is no file.
-
-    Raises:
-        FanoutError: it cannot be used; naming file and key.
-    """
-    return parse_fleet(read_file(settings.baselines / "fleet.toml"), f"{folder_of(settings)}/fleet.toml")
 
 
 def _anchors(verdict: Verdict, repo: Repository | None, settings: Settings) -> dict[str, tuple[Baseline, str]]:
@@ -107,21 +112,3 @@ def _anchors(verdict: Verdict, repo: Repository | None, settings: Settings) -> d
             anchors = read_tree(repo, rev, settings, rev[:12]).anchors
             found |= {agent: (anchor, rev) for agent, anchor in anchors.items()}
     return found
-
-
-def _samples_of_anchor(anchor: Baseline) -> dict[str, list[Samples]]:
-    return {
-        name: [
-            {metric: values[index] for metric, values in task.samples.items()}
-            for index, trial in enumerate(task.trials)
-            if trial.status in MEASURED
-        ]
-        for name, task in anchor.tasks.items()
-    }
-
-
-def _samples_of_run(trials: Sequence[TaskRun]) -> dict[str, list[Samples]]:
-    samples: dict[str, list[Samples]] = {}
-    for trial in trials:
-        samples.setdefault(trial.task, []).append(trial.samples)
-    return samples

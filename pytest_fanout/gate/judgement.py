@@ -9,6 +9,7 @@ from datetime import date
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.advice import next_steps
+from pytest_fanout.gate.capacity_limits import CapacityLimits
 from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.draws import draws_of
@@ -76,7 +77,9 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     past = base_tree.approvals
     kept = {write_approval(approval) for approval in head_tree.approvals}  # all that it says, under whatever name
     gone = tuple(approval for approval in past if write_approval(approval) not in kept)
-    grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, evidence)
+    revs = [rev for rev in (base_rev, head.rev) if rev is not None]
+    capacity = CapacityLimits(budget, run, {**head_tree.anchors, **base_tree.anchors}, repo, revs, settings)
+    grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, evidence, capacity)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})

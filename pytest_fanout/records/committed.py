@@ -60,7 +60,10 @@ class SiteStats:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``<metric>.<statistic>``: over when above base x (1 + increase) and by at_least, or above max."""
+    """``<metric>.<statistic>``: over when above base x (1 + increase) and by at_least, or above max.
+
+    ``min``: of ``capacity.cliffs`` alone, where less is worse.
+    """
 
     metric: str
     statistic: str
@@ -68,6 +71,7 @@ class Limit:
     at_least: int = 0
     max: int | None = None
     evidence: bool = True
+    min: int | None = None
 
     @property
     def name(self) -> str:
@@ -111,6 +115,10 @@ class Budget:
     judge: Mapping[str, JudgeRules]
     measure: MeasureRules = MeasureRules()
     is_default: bool = False  # no file: the defaults of the documentation
+    capacity: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)  # limits on GPUs, money and cliffs
+
+    def capacity_for(self, agent: str) -> tuple[Limit, ...]:
+        return self.capacity.get(agent, self.capacity.get("default", ()))
 
     def limits_for(self, agent: str) -> tuple[Limit, ...]:
         return self.limits.get(agent, self.limits["default"])
@@ -120,49 +128,6 @@ class Budget:
 
     def judge_for(self, agent: str) -> JudgeRules:
         return self.judge.get(agent, self.judge["default"])
-
-
-@dataclass(frozen=True, slots=True)
-class ClassDemand:
-    """Demand of one class as fleet.toml states it.
-
-    ``dau``: daily active users. ``peak_factor``: rate of the peak hour over the mean rate of the day (ratio, >= 1).
-    ``iod``: index of dispersion of arrivals, variance over mean of the count in a window; 1 is Poisson.
-    """
-
-    agent: str
-    dau: int
-    tasks_per_user_day: float
-    peak_factor: float = 3.0
-    iod: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What tokens and GPUs cost, US dollars. The three token prices are known together or not at all."""
-
-    usd_per_million_new_input_tokens: float | None = None
-    usd_per_million_cached_input_tokens: float | None = None
-    usd_per_million_output_tokens: float | None = None
-    usd_per_gpu_hour: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """fleet.toml with its defaults applied. ``digest`` is that of the canonical parsed document.
-
-    ``target_utilisation``: share (0-1) of its throughput that a GPU is planned for at peak.
-    ``defaulted``: dotted keys whose value was not in the file, so that reports can say so.
-    """
-
-    digest: str
-    source: str  # path of the file, for messages
-    demand: Mapping[str, ClassDemand] = field(default_factory=dict)
-    profile: str = "gpt-oss-120b-h200-tp1"
-    target_utilisation: float = 0.70
-    prices: Prices = Prices()
-    defaulted: frozenset[str] = frozenset()
-    is_default: bool = False  # no file: the defaults of the documentation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pytest_fanout.records.evidence import Cause, Comparison
 from pytest_fanout.records.exchange import CallSite
 from pytest_fanout.records.measured import Base, Head, Problem
+from pytest_fanout.records.priced import FleetPlan, Projection
 
 #: Worst first; the worst class decides.
 VERDICTS = (
@@ -121,48 +122,6 @@ class SiteDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """Demand of one class at peak. Without figures ``per_1000`` is True and the rate is 1,000 tasks an hour."""
-
-    agent: str
-    tasks_per_second: float
-    per_1000: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What one class asks of the fleet at peak. Tokens a second; concurrency by Little's law. None: not known."""
-
-    calls_per_s: float | None
-    new_input_per_s: float | None
-    cached_input_per_s: float | None
-    output_per_s: float | None
-    tokens_per_s: float | None
-    tasks_in_flight: float | None
-    gpus: float | None  # before rounding up; None without a profile or without known tokens
-    tasks_in_flight_p99: int | None = None  # of the spread that arrivals alone cause
-    usd_per_1000_tasks: float | None = None  # by token prices
-    usd_per_day: float | None = None  # of the GPUs, rounded up, held all day
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """Capacity of one class, anchor beside run, with the assumptions that it stands on."""
-
-    agent: str
-    demand: Demand
-    base: Load | None
-    run: Load
-    profile: str  # name of the GPU profile and its source
-    gpus_base: int | None  # rounded up
-    gpus_run: int | None
-    assumptions: tuple[str, ...] = ()
-    ratio_calls: float | None = None  # run over base, on the tasks that both have
-    ratio_gpu_time: float | None = None
-    tasks_shared: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """The whole judgement of a run: the worst class decides."""
 
@@ -172,6 +131,7 @@ class Verdict:
     base: Base
     head: Head
     projections: tuple[Projection, ...] = ()
+    fleet: FleetPlan | None = None  # where fleet.toml gives the demand of every class that was projected
     sites: tuple[SiteDelta, ...] = ()
     next: tuple[str, ...] = ()  # commands or actions, most useful first
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_fanout.records import CallSite, ClassResult, Run, TaskRun, Verdict
-from pytest_fanout.report import summary
+from pytest_fanout.report import capacity, summary
 
 SCHEMA = "pytest-fanout/report/1"
 
@@ -59,8 +59,12 @@ def document(run: Run, verdict: Verdict) -> dict[str, Any]:
         "call_sites": sites.document(),
         "explanation": explanation,
         "capacity": {
-            "lines": [f"{line.agent or 'all classes:'} {line.text}" for line in summary.capacity(verdict)],
+            "lines": [
+                *(f"{line.agent or 'all classes:'} {line.text}" for line in summary.capacity(verdict)),
+                *capacity.details(verdict),
+            ],
             "classes": [_plain(item) for item in sorted(verdict.projections, key=lambda item: item.agent)],
+            "fleet": None if verdict.fleet is None else _plain(verdict.fleet),
         },
         "next": list(summary.next_steps(run, verdict)),
     }

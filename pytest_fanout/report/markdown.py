@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from pytest_fanout.records import Run, Verdict
-from pytest_fanout.report import facts, summary
+from pytest_fanout.report import capacity, facts, summary
 from pytest_fanout.report.printable import escape
 from pytest_fanout.report.summary import plural
 
@@ -50,8 +50,8 @@ def _words(text: str) -> str:
 
 def _head(run: Run, verdict: Verdict) -> list[str]:
     words, _, reason = summary.headline(run, verdict).partition(": ")
-    capacity = summary.capacity(verdict)
-    growing = [line for line in capacity if " -> " in line.text]
+    priced = summary.capacity(verdict)
+    growing = [line for line in priced if " -> " in line.text]
     if verdict.outcome in ("over", "waived") and growing:
         words += f": {_capacity_name(growing[0].agent)} {_words(growing[0].text)}"
     lines = [MARKER, f"### {_SIGNS[verdict.outcome]} fanout {words}", "", f"**{_words(reason)}**", ""]
@@ -64,7 +64,7 @@ def _head(run: Run, verdict: Verdict) -> list[str]:
     lines += _table(verdict)
     # what was measured, quality beside it, and what it costs
     lines += [f"- {code(item.agent)} {_words(facts.class_texts(run, item)[0])}" for item in classes[:MOST_ROWS]]
-    lines += [f"- {_capacity_name(line.agent)} {_words(line.text)}" for line in capacity[-MOST_ROWS:]]
+    lines += [f"- {_capacity_name(line.agent)} {_words(line.text)}" for line in priced[-MOST_ROWS:]]
     ways_out = _ways_out(run, verdict)
     return [*lines, "", *ways_out, ""] if ways_out else [*lines, ""]
 
@@ -161,6 +161,9 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
         for item in verdict.projections
         for text in (f"GPU profile {item.profile}", *item.assumptions)
     ]
+    told = [f"- {code(text)}" for text in capacity.details(verdict)]
+    if told:
+        sections.append(("Capacity: ratio, percentiles, cliffs, money", told))
     if assumptions:
         sections.append(("What the GPU figures stand on", assumptions))
     return [(title, _capped(lines)) for title, lines in sections]

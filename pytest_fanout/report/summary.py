@@ -345,6 +345,9 @@ def _shown(projection: Projection) -> tuple[float | None, float | None]:
     return projection.gpus_base, projection.gpus_run
 
 
+NO_GPUS = "no GPUs of our own: a provider serves the model"
+
+
 def capacity(verdict: Verdict) -> list[CapacityLine]:
     """One line for each class and one for all; each holds the word GPU, also where nothing can be said."""
     by_agent = {projection.agent: projection for projection in verdict.projections}
@@ -358,7 +361,10 @@ def capacity(verdict: Verdict) -> list[CapacityLine]:
             lines.append(CapacityLine(agent, f"GPUs not projected{why}"))
         else:
             base, run = _shown(projection)
-            text = _gpus(base, run, per_1000=projection.demand.per_1000) + _dollars(projection)
+            if projection.serves == "provider":
+                text = NO_GPUS + _dollars(projection)
+            else:
+                text = _gpus(base, run, per_1000=projection.demand.per_1000) + _dollars(projection)
             lines.append(CapacityLine(agent, text))
     lines.append(CapacityLine(None, _capacity_of_all(agents, by_agent)))
     return lines
@@ -370,6 +376,8 @@ def _dollars(projection: Projection) -> str:
     for field, unit in (("usd_per_day", "a day of GPUs"), ("usd_per_1000_tasks", "per 1,000 tasks")):
         run = getattr(projection.run, field)
         base = getattr(projection.base, field) if projection.base else None
+        if projection.serves == "provider":
+            unit = unit.removesuffix(" of GPUs")
         if run is not None and not (field == "usd_per_day" and projection.demand.per_1000):
             now = f"{run:,.2f}"
             before = f"{base:,.2f} -> " if base is not None and f"{base:,.2f}" != now else ""
@@ -384,6 +392,8 @@ def _capacity_of_all(agents: Sequence[str], by_agent: dict[str, Projection]) -> 
             if agents
             else "GPUs not projected: no class was judged"
         )
+    if all(projection.serves == "provider" for projection in by_agent.values()):
+        return NO_GPUS
     if len({projection.demand.per_1000 for projection in by_agent.values()}) > 1:
         return "GPUs not summed: demand is given for some classes only"
     shown = [_shown(by_agent[agent]) for agent in agents]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from pytest_fanout.records import ClassResult, Run, Verdict
-from pytest_fanout.report import facts, summary
+from pytest_fanout.report import capacity, facts, summary
 from pytest_fanout.report.printable import escape, width, wrap
 from pytest_fanout.report.summary import plural
 
@@ -223,6 +223,7 @@ def _sites(page: _Page, verdict: Verdict) -> None:
 
 def _capacity(page: _Page, verdict: Verdict) -> None:
     texts = [f"{line.agent or 'all classes:'} {line.text}" for line in summary.capacity(verdict)]
+    texts += capacity.details(verdict)
     for profile in dict.fromkeys(projection.profile for projection in verdict.projections):
         texts.append(f"GPU profile {profile}")
     assumptions = {text for projection in verdict.projections for text in projection.assumptions}

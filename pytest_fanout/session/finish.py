@@ -147,6 +147,7 @@ class Finish:
                 self.settings,
                 profiles=tuple(known),
                 weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
+                caps={result.agent: self.budget.caps_for(result.agent) for result in verdict.classes},
             )
         except FanoutError as error:
             kind = "no-base" if isinstance(error, GitError) else "integrity"

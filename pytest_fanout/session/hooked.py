@@ -23,6 +23,9 @@ class ProjectHooks:
     def codecs(self) -> Sequence[Any]:
         return codecs_of(self._hook.pytest_fanout_codecs)
 
+    def profiles(self) -> Sequence[Any]:
+        return profiles_of(self._hook.pytest_fanout_profiles)
+
     def redact(self, request: HttpRequest, answer: HttpAnswer) -> tuple[HttpRequest, HttpAnswer]:
         return redacted(self._hook.pytest_fanout_redact, request, answer)
 

@@ -54,6 +54,7 @@ _PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)%\Z")
 _DRIFT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)% in (\d{1,5}) days\Z")
 _NAMED = ("tool_calls", "tool_ms")
 _SHARES = ("capped", "failed")
+#: On what the class costs by fleet.toml; kept apart from limits on samples, which are judged task by task.
 _CAPACITY = frozenset({"capacity.gpus_p95", "capacity.cost_month", "capacity.cliffs"})
 _LISTS = ("volatile", "passthrough", "live_inputs", "ignore", "model_hosts", "stateful_tools")
 _FLAGS = ("seal_keys", "strict_egress")
@@ -125,7 +126,8 @@ def parse_budget(data: bytes | None, where: str = "budget.toml") -> Budget:
         judge[name] = _judge(entry, judge["default"], where, key)
     return Budget(
         digest=toml_digest(document),
-        limits=limits,
+        limits={name: tuple(each for each in row if each.metric != "capacity") for name, row in limits.items()},
+        capacity={name: tuple(each for each in row if each.metric == "capacity") for name, row in limits.items()},
         caps=caps,
         judge=judge,
         measure=_measure(_table(document, "measure", where, ""), where),
@@ -159,7 +161,8 @@ def _limits(
 
 def _limit_name(name: str, where: str, key: str) -> tuple[str, str]:
     if name in _CAPACITY:
-        _refuse(where, key, "limits on capacity are not gated by this release", f"remove {name!r}")
+        metric, _, statistic_name = name.partition(".")
+        return metric, statistic_name
     found = _LIMIT.match(name)
     if found is None:
         _refuse(where, key, "is not of the form <metric>.<statistic>", 'write it like "fanout.p95"')
@@ -182,6 +185,11 @@ def _limit_name(name: str, where: str, key: str) -> tuple[str, str]:
 def _limit(base: Limit, value: Any, where: str, key: str) -> Limit:
     if not isinstance(value, Mapping):
         _refuse(where, key, "must be a table", '{ increase = "10%", at_least = 1 }')
+    if base.name == "capacity.cliffs":
+        _known(value, {"min"}, where, key)
+        if "min" not in value:
+            _refuse(where, key, "limits nothing: it needs min, the cliffs to survive at once", "{ min = 1 }")
+        return replace(base, min=_count(value["min"], where, f"{key}.min", 0))
     _known(value, {"increase", "at_least", "max", "evidence"}, where, key)
     limit = base
     if "increase" in value:

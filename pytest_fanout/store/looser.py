@@ -20,6 +20,7 @@ def looser(base: Budget, head: Budget) -> tuple[Change, ...]:
     for name in names_of(base, head):
         key = "default" if name == "default" else f"agents.{name}"
         changes += _looser_limits(key, base.limits_for(name), head.limits_for(name))
+        changes += _looser_limits(key, base.capacity_for(name), head.capacity_for(name))
         for cap in _CAPS:
             old, new = getattr(base.caps_for(name), cap), getattr(head.caps_for(name), cap)
             if old is not None and (new is None or new > old):
@@ -53,6 +54,8 @@ def _looser_limits(key: str, base: tuple[Limit, ...], head: tuple[Limit, ...]) -
             yield _change(f"{name}.at_least", old.at_least, new.at_least)
         if old.max is not None and (new.max is None or new.max > old.max):
             yield _change(f"{name}.max", old.max, "none" if new.max is None else new.max)
+        if old.min is not None and (new.min is None or new.min < old.min):
+            yield _change(f"{name}.min", old.min, "none" if new.min is None else new.min)
         if not old.evidence and new.evidence:
             yield _change(f"{name}.evidence", "off", "on")
 
@@ -95,6 +98,7 @@ def stricter(base: Budget, head: Budget) -> Budget:
     return Budget(
         digest=head.digest,
         limits={name: _stricter_limits(base.limits_for(name), head.limits_for(name)) for name in names},
+        capacity={name: _stricter_limits(base.capacity_for(name), head.capacity_for(name)) for name in names},
         caps={name: _stricter_caps(base.caps_for(name), head.caps_for(name)) for name in names},
         judge={name: _stricter_judge(base.judge_for(name), head.judge_for(name)) for name in names},
         measure=_stricter_measure(base.measure, head.measure),
@@ -122,6 +126,7 @@ def _stricter_limits(base: tuple[Limit, ...], head: tuple[Limit, ...]) -> tuple[
             increase=min(increases) if increases else None,
             at_least=min(floors) if floors else 0,
             max=_least(old.max, new.max),
+            min=max((each for each in (old.min, new.min) if each is not None), default=None),
             evidence=old.evidence and new.evidence,
         )
     return tuple(merged.values())

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pytest_fanout.capacity.profiles import BUILT_IN
+from pytest_fanout.capacity.profiles import BUILT_IN, calibrated
 from pytest_fanout.store import fleet as fleet_file
+from pytest_fanout.store.calibration import parse_calibration
 from pytest_fanout.store.fleet import parse_fleet
 
 PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
 
 
 def test_example_file_is_read():
-    """The fleet.toml on the page is valid and states a value for every key."""
+    """The fleet.toml on the page is valid and leaves no default."""
     (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
     fleet = parse_fleet(block.encode(), "docs/capacity.md")
@@ -25,11 +26,11 @@ def test_example_file_is_read():
 def test_every_key_is_explained():
     """Each key of the schema has its row, and each row its key."""
     tables = fleet_file._validator().schema["properties"]
-    expected = {f"fleet.{key}" for key in tables["fleet"]["properties"]}
-    expected |= {f"prices.{key}" for key in tables["prices"]["properties"]}
+    names = ("fleet", "memory", "slo", "quota", "prices", "cliffs")
+    expected = {f"{name}.{key}" for name in names for key in tables[name]["properties"]}
     expected |= {f"demand.CLASS.{key}" for key in tables["demand"]["additionalProperties"]["properties"]}
 
-    assert set(re.findall(r"(?m)^\| `((?:fleet|prices|demand)\.[\w.]+)`", PAGE)) == expected
+    assert set(re.findall(r"(?m)^\| `((?:fleet|memory|slo|quota|cliffs|prices|demand)\.[\w.]+)`", PAGE)) == expected
 
 
 def test_every_profile_is_listed_with_its_rates():
@@ -39,3 +40,12 @@ def test_every_profile_is_listed_with_its_rates():
     expected = [(p.name, f"{p.prefill_tokens_per_s:,}", f"{p.decode_tokens_per_s:,}") for p in BUILT_IN]
 
     assert rows == expected
+
+
+def test_the_calibration_on_the_page_is_read():
+    """The example is a whole calibration that can be priced with."""
+    (block,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+
+    calibration = parse_calibration(block.encode(), "docs/capacity.md")
+
+    assert calibrated(calibration).prefill_tokens_per_s == 21_000

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from pytest_fanout.errors import ConfigError, FanoutError
-from pytest_fanout.records import ClassDemand, Fleet, Prices
+from pytest_fanout.records import ClassDemand, CliffInputs, Fleet, Memory, Prices, Quota, Slo
 from pytest_fanout.store import fleet as fleet_file
 from pytest_fanout.store.fleet import EXAMPLE, parse_fleet
 
@@ -17,18 +17,44 @@ WHERE = "baselines/fleet.toml"
 FULL = b"""
 schema = 1
 [fleet]
+serves = "provider"
 profile = "gpt-oss-20b-h200-tp1"
 target_utilisation = 0.6
+gpus_reserved = 24
+gpus_burst = 8
+spare_replicas = 1
+cached_input_share_max = 0.8
+cache_loss_points = 10
+burst_price_ratio = 2
+[memory]
+kv_pool_gb_per_gpu = 55
+kv_bytes_per_token = 36_864
+sequences_per_replica_max = 256
+[slo]
+itl_ms_max = 40
+ttft_ms_max = 1000
+[quota]
+requests_per_minute = 30_000
+tokens_per_minute = 80_000_000
+counts_cached_tokens = false
+reserved_output_tokens_per_call = 4_096
+[cliffs]
+fanout_ratio = 2.75
+tasks_per_user_ratio = 6
+survive = "any"
 [prices]
 usd_per_million_new_input_tokens = 3
 usd_per_million_cached_input_tokens = 0.3
 usd_per_million_output_tokens = 15
 usd_per_gpu_hour = 4
+usd_per_million_cache_write_tokens = 3.75
 [demand.support]
 dau = 200_000
 tasks_per_user_day = 2.4
 peak_factor = 4
 iod = 16
+onboarding_dau = 40_000
+hourly_shares = [1,1,1,1,1,1,1,1,2,2,2,2,2,2,2,2,2,2,1,1,1,1,1,1]
 [demand.research]
 dau = 500
 tasks_per_user_day = 1
@@ -47,13 +73,29 @@ def test_every_key_is_read():
         digest=fleet.digest,
         source=WHERE,
         demand={
-            "support": ClassDemand("support", 200_000, 2.4, 4.0, 16.0),
+            "support": ClassDemand("support", 200_000, 2.4, 4.0, 16.0, 40_000, (1.0,) * 8 + (2.0,) * 10 + (1.0,) * 6),
             "research": ClassDemand("research", 500, 1.0, 3.0, 1.0),
         },
         profile="gpt-oss-20b-h200-tp1",
         target_utilisation=0.6,
-        prices=Prices(3.0, 0.3, 15.0, 4.0),
+        prices=Prices(3.0, 0.3, 15.0, 4.0, 3.75),
         defaulted=frozenset({"demand.research.peak_factor", "demand.research.iod"}),
+        serves="provider",
+        gpus_reserved=24,
+        gpus_burst=8,
+        spare_replicas=1,
+        cached_input_share_max=0.8,
+        cache_loss_points=10.0,
+        burst_price_ratio=2.0,
+        memory=Memory(55.0, 36_864.0, 256),
+        slo=Slo(40.0, 1_000.0),
+        quota=Quota(
+            requests_per_minute=30_000,
+            tokens_per_minute=80_000_000,
+            counts_cached_tokens=False,
+            reserved_output_tokens_per_call=4_096,
+        ),
+        cliffs=CliffInputs(2.75, 6.0, "any"),
     )
 
 
@@ -64,7 +106,12 @@ def test_no_file_means_defaults():
     assert fleet.is_default
     assert (fleet.demand, fleet.prices) == ({}, Prices())
     assert (fleet.profile, fleet.target_utilisation) == ("gpt-oss-120b-h200-tp1", 0.70)
-    assert fleet.defaulted == {"fleet.profile", "fleet.target_utilisation"}
+    assert fleet.defaulted == {
+        *("fleet.serves", "fleet.profile", "fleet.target_utilisation", "fleet.gpus_burst", "fleet.spare_replicas"),
+        *("fleet.cached_input_share_max", "fleet.cache_loss_points", "fleet.burst_price_ratio"),
+        *("slo.itl_ms_max", "slo.ttft_ms_max"),
+    }
+    assert (fleet.gpus_reserved, fleet.quota, fleet.slo) == (None, None, Slo(50.0, 2_000.0))
 
 
 def test_example_changes_nothing_until_it_is_edited():
@@ -83,7 +130,10 @@ def test_example_is_valid_when_its_marks_are_removed():
 
     assert fleet.demand == {"support": ClassDemand("support", 200_000, 2.4)}
     assert (fleet.profile, fleet.target_utilisation) == ("gpt-oss-120b-h200-tp1", 0.70)
-    assert fleet.prices == Prices(3.0, 0.3, 15.0, 4.0)
+    assert fleet.prices == Prices(3.0, 0.3, 15.0, 4.0, 3.75)
+    assert fleet.memory == Memory(55.0, 36_864.0, 256)
+    assert fleet.quota.concurrent_requests == 4_000
+    assert fleet.cliffs == CliffInputs(2.75, 6.0, "all")
     assert fleet.defaulted == frozenset()
 
 
@@ -112,8 +162,8 @@ def fails(data):
 def test_unknown_key_names_key_and_file():
     """A mistyped key is refused with its table, what is known, and the name that was meant."""
     assert fails("schema = 1\n[demand.support]\ndau = 1\ntasks_per_user_day = 1\npeak_facter = 2\n") == (
-        "baselines/fleet.toml: [demand.support]: unknown key peak_facter; known: dau, iod, peak_factor, "
-        "tasks_per_user_day\n"
+        "baselines/fleet.toml: [demand.support]: unknown key peak_facter; known: dau, hourly_shares, iod, "
+        "onboarding_dau, peak_factor, tasks_per_user_day\n"
         "  mend: rename 'peak_facter' to 'peak_factor'\n"
         "  see: docs/messages.md#unknown-key"
     )
@@ -121,9 +171,10 @@ def test_unknown_key_names_key_and_file():
 
 def test_unknown_keys_at_the_top():
     """Tables that are not known are refused alike, all named."""
-    assert fails("schema = 1\n[zzz]\n[quota]\n") == (
-        "baselines/fleet.toml: unknown keys quota, zzz; known: demand, fleet, prices, schema\n"
-        "  mend: remove 'quota'\n"
+    assert fails("schema = 1\n[zzz]\n[qqq]\n") == (
+        "baselines/fleet.toml: unknown keys qqq, zzz; known: cliffs, demand, fleet, memory, prices, quota, "
+        "schema, slo\n"
+        "  mend: remove 'qqq'\n"
         "  see: docs/messages.md#unknown-key"
     )
 
@@ -171,6 +222,29 @@ def test_demand_that_is_no_demand(text, place, what):
         ("schema = 1\n[prices]\nusd_per_million_output_tokens = 15", " [prices]",
          "usd_per_million_cached_input_tokens, usd_per_million_new_input_tokens are missing",
          "add usd_per_million_cached_input_tokens"),
+        ('schema = 1\n[fleet]\nmodel = "gpt-oss-120b"', " [fleet]", "gpu is missing", "add gpu"),
+        ('schema = 1\n[fleet]\nserves = "gpu"', " [fleet] serves", "is 'gpu'; it must be one of gpus, provider",
+         "mend serves"),
+        ('schema = 1\n[fleet]\nmodel = "m"\ngpu = "g"\nprofile = "p"', " [fleet]",
+         "profile and model both say what the fleet is", "remove profile"),
+        ('schema = 1\n[fleet]\ncalibration = "c"\nprofile = "p"', " [fleet]",
+         "profile and calibration both say what the fleet is", "remove profile"),
+        ('schema = 1\n[fleet]\ncalibration = "c/../../c.json"', " [fleet] calibration",
+         "is 'c/../../c.json'; it must be in a folder beside fleet.toml, where no anchor stands",
+         'calibration = "calibrations/NAME.json"'),
+        ('schema = 1\n[fleet]\ncalibration = "c.json"', " [fleet] calibration",
+         "is 'c.json'; it must be in a folder beside fleet.toml, where no anchor stands",
+         'calibration = "calibrations/NAME.json"'),
+        ('schema = 1\n[fleet]\nserves = "provider"', " [fleet] serves",
+         "a provider serves the model, and no quota says what it lets through", "add [quota]"),
+        ("schema = 1\n[cliffs]\nfanout_ratio = 0.5", " [cliffs] fanout_ratio", "is 0.5; it must be at least 1",
+         "mend fanout_ratio"),
+        ("schema = 1\n[demand.a]\ndau = 1\ntasks_per_user_day = 1\nhourly_shares = [1, 2]", " [demand.a] hourly_shares",
+         "is a list; it must have 24 entries", "mend hourly_shares"),
+        ("schema = 1\n[demand.a]\ndau = 1\ntasks_per_user_day = 1\nhourly_shares = [" + "0," * 24 + "]",
+         " [demand.a] hourly_shares", "has no hour with any demand", "give at least one hour a share above 0"),
+        ("schema = 1\n[demand.a]\ndau = 1\ntasks_per_user_day = 1\nhourly_shares = [nan]", " [demand.a] hourly_shares",
+         "is nan; it must be a finite number", "mend hourly_shares"),
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_used(text, place, what, mend):
@@ -200,7 +274,8 @@ def test_files_that_are_no_toml(data, at, what, mend, slug):
 def test_keys_that_cannot_be_printed():
     """A key with a line break cannot forge a second line of output."""
     assert fails('schema = 1\n[demand.a]\n"x\\ny" = 1\ndau = 1\ntasks_per_user_day = 1\n').splitlines()[0] == (
-        "baselines/fleet.toml: [demand.a]: unknown key 'x\\ny'; known: dau, iod, peak_factor, tasks_per_user_day"
+        "baselines/fleet.toml: [demand.a]: unknown key 'x\\ny'; known: dau, hourly_shares, iod, onboarding_dau, "
+        "peak_factor, tasks_per_user_day"
     )
 
 

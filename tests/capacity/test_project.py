@@ -262,7 +262,9 @@ def test_ratio_is_over_shared_tasks():
     result = project("support", A, B | {"cheap": [trial(1, 10, 0, 1)]}, fleet())
 
     assert result.ratio_calls == 2.75
-    assert result.assumptions[0] == "Run over anchor, on the 1 task that both have: calls x2.75, GPU time x2.31."
+    assert (
+        result.assumptions[0] == "Run over anchor, on the 1 task that both have: calls x2.75, GPU time x2.31 to 4.16."
+    )
     assert result.assumptions[1] == "The task sets differ (1 added, 0 removed): absolute figures compare unlike sets."
 
 
@@ -435,12 +437,13 @@ def test_assumptions_of_a_bare_fleet():
     bare = fleet(rho=0.7, defaulted=defaulted)
 
     assert project("support", A, B, bare).assumptions == (
-        "Run over anchor, on the 1 task that both have: calls x2.75, GPU time x2.31.",
+        "Run over anchor, on the 1 task that both have: calls x2.75, GPU time x2.31 to 4.16.",
         "Peak factor 3 is the default; arrivals taken as Poisson (default; real traffic is burstier).",
         "Cache hits are those of the eval set; production hits less often, and then needs more GPUs.",
         "GPU profile gpt-oss-120b-h200-tp1 is the default: indicative, within a factor of 2: FP8, TensorRT-LLM "
         "performance overview, NVIDIA, max load, no prefix reuse; two-point fit.",
-        "Compute only: the memory of long contexts and the reading of cached ones are not in it.",
+        "Not among what GPUs are counted for: memory (how long calls take is not known); latency (the time between "
+        "tokens under load is not known without a calibration).",
         "GPUs are planned at 70% utilisation (default); no spare, no retries, no failover.",
         "An eval set of 1 task is not traffic (every task counts the same).",
         "Tasks in flight use recorded durations, of an idle server: under load they are more.",

@@ -119,9 +119,14 @@ KNOWN_METRICS = (
             f'  mend: write it like "fanout.p95"\n{SEE}bad-budget',
         ),
         (
-            limits('"capacity.gpus_p95" = { max = 3 }'),
-            'b.toml: default.limits."capacity.gpus_p95" limits on capacity are not gated by this release\n'
-            f"  mend: remove 'capacity.gpus_p95'\n{SEE}bad-budget",
+            limits('"capacity.cliffs" = { max = 3 }'),
+            'b.toml: [default.limits."capacity.cliffs"]: unknown key max; known: min\n'
+            f"  mend: remove or rename 'max'\n{SEE}unknown-key",
+        ),
+        (
+            limits('"capacity.cliffs" = {}'),
+            'b.toml: default.limits."capacity.cliffs" limits nothing: it needs min, the cliffs to survive at once\n'
+            f"  mend: {{ min = 1 }}\n{SEE}bad-budget",
         ),
         (
             limits('"capped.p95" = { max = 3 }'),

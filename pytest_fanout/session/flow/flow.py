@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_fanout.errors import FanoutError, StorageError
-from pytest_fanout.gate.costs import fleet_of
+from pytest_fanout.gate.fleet import fleet_of
 from pytest_fanout.meter import measure_trial
 from pytest_fanout.records import Prices, Problem, Recording, Samples
 from pytest_fanout.session.flow import allowance
