@@ -60,7 +60,7 @@ def learn(trials: Sequence[VisitedTrial]) -> list[Site]:
         for visit in trial.visits:
             texts[_frame(visit)][_told(visit)].add(trial.task)
     is_one_task = len({trial.task for trial in trials}) < 2
-    prompts = {frame: _templates(found, is_one_task=is_one_task) for frame, found in sorted(texts.items(), key=repr)}
+    prompts = {frame: _templates(found, frame[3], is_one_task) for frame, found in sorted(texts.items(), key=repr)}
     sites: dict[tuple[Frame, str], Site] = {}
     for at, trial in enumerate(trials):
         for number, visit in enumerate(trial.visits):
@@ -84,8 +84,8 @@ def _told(visit: Visit) -> str:
     return without_values(visit.system or (visit.turns[0][1] if visit.turns else ""))
 
 
-def _templates(texts: Mapping[str, set[str]], *, is_one_task: bool) -> dict[str, str]:
-    """The stable part of each text."""
+def _templates(texts: Mapping[str, set[str]], has_system: bool, is_one_task: bool) -> dict[str, str]:
+    """The stable part of each text. What stands in one task only, and is no system prompt, is an input."""
     clusters: list[_Cluster] = []
     for text, tasks in sorted(texts.items(), key=lambda item: (-len(item[1]), item[0])):
         parts = words(text)
@@ -104,8 +104,8 @@ def _templates(texts: Mapping[str, set[str]], *, is_one_task: bool) -> dict[str,
     found: dict[str, str] = {}
     for cluster in clusters:
         template = "".join(cluster.template)
-        is_value = not is_one_task and len(cluster.texts) == 1 and len(cluster.tasks) == 1
-        if (is_value and len(texts) > 1) or stable_words(cluster.template) < min(_FEWEST_WORDS, len(words(template))):
+        is_input = not (has_system or is_one_task) and len(cluster.tasks) == 1 and len(texts) > 1
+        if is_input or stable_words(cluster.template) < min(_FEWEST_WORDS, len(words(template))):
             template = ""
         found.update(dict.fromkeys(cluster.texts, template))
     return found

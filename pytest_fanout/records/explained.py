@@ -101,7 +101,9 @@ class Share:
 class Finding:
     """Something that changed, or that calls do now, with the growth that it carries and its evidence."""
 
-    kind: str  # prompt tools model settings api sdk evalset, or the kind of a part that nothing in the requests explains
+    kind: (
+        str  # prompt tools model settings api sdk evalset, or the kind of a part that nothing in the requests explains
+    )
     label: str  # "observed", "also changed"
     text: str  # one line
     sites: tuple[str, ...] = ()
