@@ -1,7 +1,8 @@
 """Which changes carry the growth. Every part goes to exactly one place, so that the shares of findings add up too.
 
 Where a part goes, the first that fits:
-1. what calls do whatever was changed (new and gone sites, repeated and rejected calls, retries, cache) stands for itself;
+1. what calls do whatever was changed (new and gone sites, repeated and rejected calls, retries, lost cache hits)
+   stands for itself;
 2. more conversations of a site, and what is new in them, go to the nearest changed site that is called before it;
 3. a part of a site goes to what changed in that site's own requests: the tokens of its prompt to the prompt, those of
    tool definitions and calls that carry the results of an added tool to the tools, thinking to settings; anything else
@@ -25,6 +26,7 @@ from pytest_fanout.records import ClassTotal, Finding, Part, Share
 #: Findings with a smaller share of everything are not told, and changes that carry less are not observed.
 LEAST_SHARE = Fraction(5, 100)
 #: Parts that are told as they are.
+_MOST_LINES = 20  # of the prompt of a new site
 _FOR_THEMSELVES = frozenset({"new", "gone", "repeated", "reasked", "retries", "cache", "evalset", "refused", "untold"})
 _OF_THOSE_BEFORE = frozenset({"begun", "wider", "asked"})
 _WORDS: Mapping[str, str] = {
@@ -105,43 +107,57 @@ def findings_of(
             if part.site is not None:
                 into.sites[part.site] = None
     deltas = {(total.metric, total.scope): total.delta for total in totals if _has_moved(total)}
-    labels = {pair.key: pair.site.label for pair in pairs}
-    found: list[Finding] = []
-    for change in changes:
-        held = carried.get(change, _Carried())
-        shares = _shares(held, deltas)
-        forth = max((share.share for share in shares if share.share is not None), default=Fraction(0))
-        label = "observed" if forth >= LEAST_SHARE else "also changed"
-        text = f"{_quoted(change.sites, labels)}: {change.text}"
-        if change.kind == "prompt":
-            text += " changed"
-        sites = tuple(dict.fromkeys((*change.sites, *held.sites)))
-        places = places_of(change.found, lines)
-        beside = tuple(sorted(held.beside))
-        found.append(Finding(change.kind, label, text, sites, change.detail, places, shares, beside))
     by_key = {pair.key: pair for pair in pairs}
+    found = [_of_change(change, carried.get(change, _Carried()), deltas, by_key, lines) for change in changes]
     for target, held in carried.items():
-        if isinstance(target, Change):
-            continue
-        kind, key = target
-        shares = _shares(held, deltas)
-        if _largest(shares) < LEAST_SHARE:
-            continue
-        main = max(shares, key=lambda share: abs(share.share or 0))
-        text = words_of(kind, main.value)
-        detail: tuple[str, ...] = ()
-        places: tuple[str, ...] = ()
-        if key is not None:
-            text = f"{_quoted((key,), labels)}: {text}"
-            if kind in ("new", "gone"):
-                sign = "+" if kind == "new" else "-"
-                told = by_key[key].site.text.splitlines()
-                detail = tuple(sign + line for line in told[:20])
-                places = places_of(told if kind == "new" else (), lines)
-        found.append(Finding(kind, "observed", text, (key,) if key else (), detail, places, shares))
+        if not isinstance(target, Change):
+            shares = _shares(held, deltas)
+            if _largest(shares) >= LEAST_SHARE:
+                found.append(_of_part(*target, shares, by_key, lines))
     if sdk is not None:
         found.append(Finding("sdk", "also changed", sdk))
     return tuple(sorted(found, key=lambda finding: (-_largest(finding.shares), finding.kind, finding.text)))
+
+
+def _of_change(
+    change: Change,
+    held: _Carried,
+    deltas: Mapping[tuple[str, str], Fraction],
+    by_key: Mapping[str, Pair],
+    lines: Sequence[AddedLine],
+) -> Finding:
+    shares = _shares(held, deltas)
+    forth = max((share.share for share in shares if share.share is not None), default=Fraction(0))
+    text = f"{_quoted(change.sites, by_key)}: {change.text}{' changed' if change.kind == 'prompt' else ''}"
+    return Finding(
+        kind=change.kind,
+        label="observed" if forth >= LEAST_SHARE else "also changed",
+        text=text,
+        sites=tuple(dict.fromkeys((*change.sites, *held.sites))),
+        detail=change.detail,
+        places=places_of(change.found, lines),
+        shares=shares,
+        beside=tuple(sorted(held.beside)),
+    )
+
+
+def _of_part(
+    kind: str, key: str | None, shares: tuple[Share, ...], by_key: Mapping[str, Pair], lines: Sequence[AddedLine]
+) -> Finding:
+    text = words_of(kind, max(shares, key=_size).value)
+    if key is None:
+        return Finding(kind, "observed", text, shares=shares)
+    detail: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    if kind in ("new", "gone"):
+        told = by_key[key].site.text.splitlines()
+        detail = tuple(("+" if kind == "new" else "-") + line for line in told[:_MOST_LINES])
+        places = places_of(told, lines) if kind == "new" else ()
+    return Finding(kind, "observed", f"{_quoted((key,), by_key)}: {text}", (key,), detail, places, shares)
+
+
+def _size(share: Share) -> Fraction:
+    return abs(share.share or Fraction(0))
 
 
 def _owners(part: Part, of_site: Mapping[str, Sequence[Change]], order: Mapping[str, float]) -> list[Change]:
@@ -181,6 +197,6 @@ def _largest(shares: Sequence[Share]) -> Fraction:
     return max((abs(share.share) for share in shares if share.share is not None), default=Fraction(0))
 
 
-def _quoted(keys: Sequence[str], labels: Mapping[str, str]) -> str:
-    names = [f'"{labels[key]}"' for key in keys[:3]]
+def _quoted(keys: Sequence[str], by_key: Mapping[str, Pair]) -> str:
+    names = [f'"{by_key[key].site.label}"' for key in keys[:3]]
     return ", ".join(names) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")

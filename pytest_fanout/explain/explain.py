@@ -1,4 +1,7 @@
-"""Why a class moved: from the calls of both sides to totals, parts, sites and findings. Pure: same calls, same words."""
+"""Why a class moved: from the calls of both sides to totals, parts, sites and findings.
+
+Pure: the same calls give the same words.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,17 @@ from pytest_fanout.explain.causes import findings_of
 from pytest_fanout.explain.changes import changes_of, sdk_change
 from pytest_fanout.explain.learning import Site, learn
 from pytest_fanout.explain.matching import Pair, match
-from pytest_fanout.explain.parts import METRICS, RULE, Groups, Sums, decomposed, grouped, order_of, sums
+from pytest_fanout.explain.parts import (
+    METRICS,
+    RULE,
+    Groups,
+    Sums,
+    decomposed,
+    grouped,
+    order_of,
+    refused_attempts,
+    sums,
+)
 from pytest_fanout.explain.places import AddedLine
 from pytest_fanout.records import ClassTotal, ExplainedSite, Explanation, Part, Samples, VisitedTrial
 
@@ -74,8 +87,11 @@ def explain(
                 for trials, group in zip((before, after), groups, strict=True)
             ]
             total = _total(metric, scope, known, tasks)
+            refused = Fraction(0)
+            if metric == "attempts":
+                refused = refused_attempts(after, tasks) - refused_attempts(before, tasks)
             totals.append(total)
-            parts += _parts(total, known, tasks, pairs, sides)
+            parts += _parts(total, known, tasks, pairs, sides, refused)
     changes = changes_of(pairs, before, after)
     explanation = Explanation(
         agent=agent,
@@ -147,6 +163,7 @@ def _parts(
     tasks: Sequence[str],
     pairs: Sequence[Pair],
     sides: Sequence[Sums | None],
+    refused: Fraction,
 ) -> list[Part]:
     """The parts of a delta, what is of no site among them, so that they add up to it."""
     found: list[Part] = []
@@ -156,9 +173,10 @@ def _parts(
         found.append(Part(metric, scope, "evalset", None, total.delta - shared))
     if sides[0] is not None and sides[1] is not None:
         found += decomposed(sides[0], sides[1], pairs, metric, scope)
-    rest = total.delta - sum((part.value for part in found), Fraction(0))
-    if rest:
-        found.append(Part(metric, scope, "refused" if metric == "attempts" else "untold", None, rest))
+    if refused:
+        found.append(Part(metric, scope, "refused", None, refused))
+    if rest := total.delta - sum((part.value for part in found), Fraction(0)):
+        found.append(Part(metric, scope, "untold", None, rest))
     return sorted(found, key=order_of)
 
 
@@ -176,10 +194,22 @@ def _sites(
         state = "new" if pair.base is None else "gone" if pair.run is None else "same"
         if state == "same" and pair.key in changed:
             state = "changed"
-        models = [_models(site, side) for site, side in zip((pair.base, pair.run), sides, strict=True)]
         amounts = [None if side is None else side.get(pair.key, Fraction(0)) for side in tokens]
         counts = [(side or {}).get(pair.key, Fraction(0)) for side in calls]
-        found.append(ExplainedSite(pair.key, pair.site.label, state, pair.site.api, *models, *counts, *amounts))
+        found.append(
+            ExplainedSite(
+                key=pair.key,
+                label=pair.site.label,
+                state=state,
+                api=pair.site.api,
+                models_base=_models(pair.base, sides[0]),
+                models_run=_models(pair.run, sides[1]),
+                calls_base=counts[0],
+                calls_run=counts[1],
+                tokens_base=amounts[0],
+                tokens_run=amounts[1],
+            )
+        )
     return tuple(found)
 
 

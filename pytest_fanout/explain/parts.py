@@ -139,6 +139,15 @@ def decomposed(base: Sums, run: Sums, pairs: Sequence[Pair], metric: str, scope:
     return sorted(parts, key=order_of)
 
 
+def refused_attempts(trials: Sequence[VisitedTrial], tasks: Sequence[str]) -> Fraction:
+    """Attempts of calls that no model answered, the mean per task."""
+    of_task: dict[str, list[int]] = defaultdict(list)
+    for trial in trials:
+        of_task[trial.task].append(trial.refused_attempts)
+    means = (Fraction(sum(of_task[task]), len(of_task[task])) for task in tasks if task in of_task)
+    return sum(means, Fraction(0)) / len(tasks)
+
+
 def order_of(part: Part) -> tuple[Fraction, str, str, tuple[str, ...]]:
     """Largest first, then by name."""
     return -abs(part.value), part.kind, part.site or "", part.after

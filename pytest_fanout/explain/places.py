@@ -44,8 +44,8 @@ def added_lines(diff: str) -> tuple[AddedLine, ...]:
 def places_of(texts: Iterable[str], lines: Sequence[AddedLine]) -> tuple[str, ...]:
     """``path:line`` of the added lines that carry one of some texts, at most five.
 
-    A text is carried where its words stand in the line one after the other, or a run of at least three words of it makes
-    up what the line says. ``name\\0value`` is carried by a line that holds both.
+    A text is carried where its words stand in the line one after the other, or a run of at least three words of it
+    makes up what the line says. ``name\\0value`` is carried by a line that holds both.
     """
     found: dict[str, None] = {}
     for text in texts:
