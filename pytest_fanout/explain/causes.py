@@ -108,7 +108,7 @@ def findings_of(
                 into.sites[part.site] = None
     deltas = {(total.metric, total.scope): total.delta for total in totals if _has_moved(total)}
     by_key = {pair.key: pair for pair in pairs}
-    found = [_of_change(change, carried.get(change, _Carried()), deltas, by_key, lines) for change in changes]
+    found = [_of_change(change, carried.get(change, _Carried()), deltas, lines) for change in changes]
     for target, held in carried.items():
         if not isinstance(target, Change):
             shares = _shares(held, deltas)
@@ -123,17 +123,16 @@ def _of_change(
     change: Change,
     held: _Carried,
     deltas: Mapping[tuple[str, str], Fraction],
-    by_key: Mapping[str, Pair],
     lines: Sequence[AddedLine],
 ) -> Finding:
     shares = _shares(held, deltas)
     forth = max((share.share for share in shares if share.share is not None), default=Fraction(0))
-    text = f"{_quoted(change.sites, by_key)}: {change.text}{' changed' if change.kind == 'prompt' else ''}"
     return Finding(
         kind=change.kind,
         label="observed" if forth >= LEAST_SHARE else "also changed",
-        text=text,
-        sites=tuple(dict.fromkeys((*change.sites, *held.sites))),
+        text=f"{change.text}{' changed' if change.kind == 'prompt' else ''}",
+        sites=change.sites,
+        reaches=tuple(key for key in held.sites if key not in change.sites),
         detail=change.detail,
         places=places_of(change.found, lines),
         shares=shares,
@@ -153,7 +152,7 @@ def _of_part(
         told = by_key[key].site.text.splitlines()
         detail = tuple(("+" if kind == "new" else "-") + line for line in told[:_MOST_LINES])
         places = places_of(told, lines) if kind == "new" else ()
-    return Finding(kind, "observed", f"{_quoted((key,), by_key)}: {text}", (key,), detail, places, shares)
+    return Finding(kind, "observed", text, (key,), detail=detail, places=places, shares=shares)
 
 
 def _size(share: Share) -> Fraction:
@@ -195,8 +194,3 @@ def _has_moved(total: ClassTotal) -> bool:
 
 def _largest(shares: Sequence[Share]) -> Fraction:
     return max((abs(share.share) for share in shares if share.share is not None), default=Fraction(0))
-
-
-def _quoted(keys: Sequence[str], by_key: Mapping[str, Pair]) -> str:
-    names = [f'"{by_key[key].site.label}"' for key in keys[:3]]
-    return ", ".join(names) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")

@@ -48,8 +48,8 @@ class Matched:
     """The call sites of both sides, beside the explanation that they are in."""
 
     explanation: Explanation
-    pairs: tuple[Pair, ...]
-    shared: tuple[str, ...]  # tasks that both sides have, as they were
+    tasks: tuple[str, ...]  # that both sides have, defined alike and recorded
+    keys: tuple[Mapping[tuple[str, int], Sequence[str]], ...]  # by side, task and trial: the site of each call
 
 
 def explain(
@@ -102,7 +102,7 @@ def explain(
         findings=findings_of(parts, totals, changes, pairs, lines, sdk_change(before, after)),
         notes=tuple(notes),
     )
-    return Matched(explanation, pairs, shown)
+    return Matched(explanation, shown, tuple(_keys(*both) for both in zip((before, after), groups, strict=True)))
 
 
 def _shared(base: Side, run: Side) -> tuple[str, ...]:
@@ -211,6 +211,13 @@ def _sites(
             )
         )
     return tuple(found)
+
+
+def _keys(trials: Sequence[VisitedTrial], groups: Groups) -> dict[tuple[str, int], Sequence[str]]:
+    return {
+        (trial.task, trial.trial): [groups.group[at, number][0] for number in range(len(trial.visits))]
+        for at, trial in enumerate(trials)
+    }
 
 
 def _by_site(told: Sums | None) -> dict[str, Fraction] | None:

@@ -104,6 +104,8 @@ def _templates(texts: Mapping[str, set[str]], has_system: bool, is_one_task: boo
     found: dict[str, str] = {}
     for cluster in clusters:
         template = "".join(cluster.template)
+        if len(cluster.texts) > 1:
+            template = template.strip()
         is_input = not (has_system or is_one_task) and len(cluster.tasks) == 1 and len(texts) > 1
         if is_input or stable_words(cluster.template) < min(_FEWEST_WORDS, len(words(template))):
             template = ""

@@ -106,7 +106,8 @@ class Finding:
     )
     label: str  # "observed", "also changed"
     text: str  # one line
-    sites: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()  # where it is
+    reaches: tuple[str, ...] = ()  # sites called after those, whose growth it carries
     detail: tuple[str, ...] = ()  # lines of a unified diff, or of a definition
     places: tuple[str, ...] = ()  # path:line of the git diff that carry the changed text
     shares: tuple[Share, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_fanout.records.evidence import Cause, Comparison
 from pytest_fanout.records.exchange import CallSite
+from pytest_fanout.records.explained import Explanation
 from pytest_fanout.records.measured import Base, Head, Problem
 
 #: Worst first; the worst class decides.
@@ -173,6 +174,7 @@ class Verdict:
     head: Head
     projections: tuple[Projection, ...] = ()
     sites: tuple[SiteDelta, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
     next: tuple[str, ...] = ()  # commands or actions, most useful first
 
     @property
