@@ -65,8 +65,7 @@ def _tree(trial: VisitedTrial, keys: Sequence[str], labels: Mapping[str, str]) -
     for number, visit in enumerate(trial.visits):
         ends[heads[number]] = max(ends.get(heads[number], 0), visit.started_ms)
     depths: list[int] = []
-    for number, visit in enumerate(trial.visits):
-        head = heads[number]
+    for head in heads:
         begin = trial.visits[head]
         around = {
             heads[other]

@@ -60,13 +60,18 @@ def visited_trial(
     """
     seen, refused = _Seen(), 0
     for turn in turns:
-        if not turn.attempts or turn.exchanges[0].bucket != _AGENT:
-            continue
-        if ModelCall(turn.attempts).reached_model:
+        if is_visit(turn):
             _add(turn, seen, intern)
-        else:
+        elif turn.exchanges[0].bucket == _AGENT:
             refused += len(turn.attempts)
     return VisitedTrial(task, trial, tuple(seen.visits), timed, refused)
+
+
+def is_visit(turn: Turn) -> bool:
+    """Whether it is a call of the agent that a model has answered."""
+    if not turn.attempts or turn.exchanges[0].bucket != _AGENT:
+        return False
+    return ModelCall(turn.attempts).reached_model
 
 
 def _add(turn: Turn, seen: _Seen, intern: Callable[[str], str]) -> None:

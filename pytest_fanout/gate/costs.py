@@ -54,7 +54,7 @@ def with_costs(
     except FanoutError as error:
         problems.append(problem_of(error, "invalid"))
         fleet = parse_fleet(None, "fleet.toml")
-    anchors = _anchors(verdict, repo, settings)
+    anchors = anchors_beside(verdict.base.rev, verdict.head.rev, repo, settings)
     projections: list[Projection] = []
     sites: list[SiteDelta] = []
     for result in verdict.classes:
@@ -97,12 +97,14 @@ def fleet_of(settings: Settings) -> Fleet:
     return parse_fleet(read_file(settings.baselines / "fleet.toml"), f"{folder_of(settings)}/fleet.toml")
 
 
-def _anchors(verdict: Verdict, repo: Repository | None, settings: Settings) -> dict[str, tuple[Baseline, str]]:
-    """The anchor to compare with, by class, and the commit that holds it."""
+def anchors_beside(
+    base: str | None, head: str | None, repo: Repository | None, settings: Settings
+) -> dict[str, tuple[Baseline, str]]:
+    """The anchor to compare with, by class, and the commit that holds it: the base's, or else HEAD's."""
     found: dict[str, tuple[Baseline, str]] = {}
     if repo is None:
         return found
-    for rev in (verdict.head.rev, verdict.base.rev):
+    for rev in (head, base):
         if rev is not None and repo.resolve(rev) is not None:
             anchors = read_tree(repo, rev, settings, rev[:12]).anchors
             found |= {agent: (anchor, rev) for agent, anchor in anchors.items()}

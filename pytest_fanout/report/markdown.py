@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 
-from pytest_fanout.records import Run, Verdict
+from pytest_fanout.records import Explanation, Run, Verdict
 from pytest_fanout.report import facts, summary
 from pytest_fanout.report.printable import escape
 from pytest_fanout.report.summary import plural
+from pytest_fanout.report.why import all_lines, finding_text, short_lines
 
 MARKER = "<!-- pytest-fanout -->"
 MOST_BYTES = 900 * 1024  # a step summary over 1 MiB is dropped whole
 MOST_ROWS = 50
+MOST_FINDINGS = 5  # of a class
 MOST_CHARACTERS = 300  # of one id or text
 REPORT = "fanout-report.json"
 _SIGNS = {"within": "✅", "over": "❌", "not_measured": "⚠️", "waived": "🟡"}
@@ -46,6 +48,16 @@ def _words(text: str) -> str:
     if _HARMLESS.match(plain) and not re.search(r"www\.|GH-|://", plain):
         return summary.shortened(text, MOST_CHARACTERS).replace(" -> ", " → ")
     return code(text)
+
+
+def explained(explanation: Explanation, *, redacted: bool = False) -> str:
+    """One explanation whole: its findings as a list, the rest as a block of text."""
+    lines = [f"### Why {code(explanation.agent)} moved", ""]
+    lines += [f"- **{one.label}** {code(finding_text(explanation, one))}" for one in explanation.findings]
+    fence = "````"
+    block = "\n".join(all_lines(explanation, redacted=redacted)).replace(fence, "'" * len(fence))
+    fold = "<details><summary>Parts, call sites and examples</summary>"
+    return "\n".join((*lines, "", fold, "", f"{fence}text", block, fence, "", "</details>"))
 
 
 def _head(run: Run, verdict: Verdict) -> list[str]:
@@ -153,6 +165,13 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
             for delta in grown
         ]
         sections.append((f"What grew: {plural(len(grown), 'task')}", lines))
+    why = [
+        f"- {code(explanation.agent)} {code(line)}"
+        for explanation in verdict.explanations
+        for line in short_lines(explanation, MOST_FINDINGS)
+    ]
+    if why:
+        sections.append(("Why it moved", why))
     sites = facts.told_sites(verdict)
     if sites:
         sections.append((plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d))}" for d in sites]))

@@ -9,11 +9,13 @@ from pytest_fanout.records import ClassResult, Run, Verdict
 from pytest_fanout.report import facts, summary
 from pytest_fanout.report.printable import escape, width, wrap
 from pytest_fanout.report.summary import plural
+from pytest_fanout.report.why import headline, short_lines
 
 LABEL = 10  # columns of the label at the left
 MOST_PROBLEMS = 10
 MOST_TASKS = 5
 MOST_SITES = 6
+MOST_FINDINGS = 2  # of a class
 MOST_CHANGES = 6
 MOST_ID = 60  # characters of a task id in running text
 MOST_CHARACTERS = 1_000  # of one paragraph
@@ -214,6 +216,12 @@ def _grew(page: _Page, verdict: Verdict) -> None:
 
 
 def _sites(page: _Page, verdict: Verdict) -> None:
+    for explanation in verdict.explanations:
+        if lines := short_lines(explanation, MOST_FINDINGS):
+            page.labelled("why", headline(explanation))
+            for line in lines:
+                page.labelled("", line, indent=2)
+            page.labelled("", f"all of it: fanout-baseline why --agent {explanation.agent}", indent=2)
     told = facts.told_sites(verdict)
     texts = [facts.site_text(delta) for delta in told[:MOST_SITES]]
     if len(told) > MOST_SITES:
