@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from pytest_fanout.explain.causes import words_of
+from pytest_fanout.explain.causes import LEAST_SHARE, words_of
 from pytest_fanout.records import ClassTotal, Example, Explanation, Finding, Part, Share, TreeLine
 from pytest_fanout.report.summary import plural
 
@@ -161,10 +161,14 @@ def _main_share(explanation: Explanation, finding: Finding) -> Share | None:
     """Of calls where it carries some of them, or else of the metric that it moves most."""
     known = [share for share in finding.shares if share.scope == "mean" and share.share is not None]
     known = known or [share for share in finding.shares if share.share is not None]
-    calls = [share for share in known if share.metric == "fanout" and abs(share.share or 0) * 20 >= 1]
+    calls = [share for share in known if share.metric == "fanout" and not _is_small(share)]
     order = {"tokens": 1, "uncached_tokens": 2, "attempts": 3, "fanout": 4}
-    told = calls or sorted(known, key=lambda share: (abs(share.share or 0) * 20 < 1, order[share.metric]))
+    told = calls or sorted(known, key=lambda share: (_is_small(share), order[share.metric]))
     return told[0] if told else None
+
+
+def _is_small(share: Share) -> bool:
+    return abs(share.share or Fraction(0)) < LEAST_SHARE
 
 
 def _signed(value: Fraction) -> str:

@@ -149,7 +149,7 @@ def test_call_sites_are_said_once_even_when_two_share_a_fingerprint(tmp_path: Pa
         ("part", records.Part, set()),
         ("explained_site", records.ExplainedSite, set()),
         ("finding", records.Finding, set()),
-        ("share", records.Share, set()),
+        ("finding_share", records.Share, set()),
         ("example", records.Example, set()),
         ("tree_line", records.TreeLine, set()),
     ],
