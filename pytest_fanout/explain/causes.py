@@ -3,7 +3,7 @@
 Where a part goes, the first that fits:
 1. what calls do whatever was changed (new and gone sites, repeated and rejected calls, retries, lost cache hits)
    stands for itself;
-2. more conversations of a site, and what is new in them, go to the nearest changed site that is called before it;
+2. more conversations of a site, those made again among them, and what is new in them, go to the nearest changed site that is called before it;
 3. a part of a site goes to what changed in that site's own requests: the tokens of its prompt to the prompt, those of
    tool definitions and calls that carry the results of an added tool to the tools, thinking to settings; anything else
    evenly to all that changed there;
@@ -28,7 +28,7 @@ LEAST_SHARE = Fraction(5, 100)
 #: Parts that are told as they are.
 _MOST_LINES = 20  # of the prompt of a new site
 _FOR_THEMSELVES = frozenset({"new", "gone", "repeated", "reasked", "retries", "cache", "evalset", "refused", "untold"})
-_OF_THOSE_BEFORE = frozenset({"begun", "wider", "asked"})
+_OF_THOSE_BEFORE = frozenset({"begun", "wider", "again", "asked"})
 _WORDS: Mapping[str, str] = {
     "new": "new call site",
     "gone": "call site gone",
@@ -36,6 +36,7 @@ _WORDS: Mapping[str, str] = {
     "wider": "more calls at once",
     "turn": "longer conversations",
     "repeated": "repeats identical calls",
+    "again": "makes calls again that it has made before",
     "reasked": "rejects answers and asks again",
     "prompt": "prompt takes more tokens",
     "tools": "tool definitions take more tokens",
@@ -55,6 +56,7 @@ _LESS: Mapping[str, str] = {
     "wider": "fewer calls at once",
     "turn": "shorter conversations",
     "repeated": "repeats fewer identical calls",
+    "again": "makes fewer calls again",
     "reasked": "rejects fewer answers",
     "prompt": "prompt takes fewer tokens",
     "tools": "tool definitions take fewer tokens",

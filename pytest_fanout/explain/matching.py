@@ -48,7 +48,7 @@ def match(base: Sequence[Site], run: Sequence[Site]) -> tuple[Pair, ...]:
         (-_score(old, new, _order(base, old), _order(run, new)), at_run, at_base)
         for at_base, old in enumerate(left_base)
         for at_run, new in enumerate(left_run)
-        if old.name is None and new.name is None
+        if None in (old.name, new.name)
     ]
     taken_base, taken_run = set(), set()
     for score, at_run, at_base in sorted(scores):
@@ -90,7 +90,11 @@ def _has_same_text(old: Site, new: Site) -> bool:
 
 
 def _has_same_prompt(old: Site, new: Site) -> bool:
-    return old.name == new.name and old.has_system == new.has_system and old.prompt == new.prompt
+    return (
+        (old.name == new.name or None in (old.name, new.name))
+        and old.has_system == new.has_system
+        and old.prompt == new.prompt
+    )
 
 
 def _order(sites: Sequence[Site], site: Site) -> float:

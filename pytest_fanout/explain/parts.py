@@ -6,7 +6,8 @@ growth N1 m1 - N0 m0 the part of the calls is (N1 - N0) (m0 + m1) / 2, that of t
 A group that one side does not have is all calls. A site that one side does not have is one part, new or gone.
 
 Parts of calls: new, gone, begun (more conversations), wider (begun while another one of the site is under way), turn
-(longer conversations), repeated (identical calls), reasked (answers that were rejected).
+(longer conversations), repeated (identical calls, one directly after the other), again (identical calls with others
+between them), reasked (answers that were rejected).
 Parts of a call: prompt, tools, asked (what is new in it), resent (what was said before), results (of tools), output,
 reasoning, retries, cache (input that the cache no longer serves; in uncached_tokens only).
 Of no site: evalset (tasks that came, went or were redefined), refused (attempts of calls that no model answered),
@@ -30,7 +31,7 @@ RULE = (
 )
 METRICS = ("fanout", "attempts", "tokens", "uncached_tokens")
 #: Kinds of parts that count calls.
-OF_CALLS = ("new", "gone", "begun", "wider", "turn", "repeated", "reasked")
+OF_CALLS = ("new", "gone", "begun", "wider", "turn", "repeated", "again", "reasked")
 _INPUT = ("prompt", "tools", "asked", "resent", "results")
 _CHARACTERS_A_TOKEN = 4  # where only a part of the context is in the request
 
@@ -198,7 +199,7 @@ def sizes_of(visit: Visit, site: Site) -> dict[str, int]:
     sizes["prompt"] += sum(len(text) for _, text in lead)
     turns = visit.turns[len(lead) :]
     last = -1
-    if visit.follows is not None or visit.kind == "repeated":
+    if visit.follows is not None or visit.kind in ("repeated", "again"):
         last = max((at for at, (role, _) in enumerate(turns) if role == "assistant"), default=-1)
     for at, (role, text) in enumerate(turns):
         sizes["resent" if at <= last else "results" if role == "result" else "asked"] += len(text)

@@ -1,7 +1,8 @@
 """From the turns of a trial to its visits: what each model call said, what it goes on with, and what it cost.
 
 Kinds, the first that fits:
-repeated   the same request (URL and body) was made before in this trial
+repeated   the same request (URL and body) as that of the call directly before it
+again      the same request was made before in this trial, and others since
 reasked    it sends an answer back, and what it adds says that the answer was no good
 turn       it goes on with the conversation of an earlier call
 begun      anything else: a conversation of its own
@@ -92,7 +93,7 @@ def _add(turn: Turn, seen: _Seen, intern: Callable[[str], str]) -> None:
         settings=tuple((intern(name), intern(value)) for name, value in settings_of(request.body)),
         request=digest,
         kind=_kind(digest, turns, follows, fresh, seen),
-        name=None,
+        name=exchange.site,
         sdk=_sdk(request),
         after=tuple(sorted({seen.tools.get(key, key) for key in fresh})),
         follows=follows,
@@ -164,7 +165,7 @@ def _kind(
     digest: str, turns: Sequence[tuple[str, str]], follows: int | None, fresh: tuple[str, ...], seen: _Seen
 ) -> str:
     if digest in seen.requests:
-        return "repeated"
+        return "repeated" if seen.visits[-1].request == digest else "again"
     if follows is None:
         return "begun"
     added = _added(turns)

@@ -147,7 +147,7 @@ def _example_lines(example: Example) -> Iterator[str]:
 
 def _call_text(line: TreeLine) -> str:
     tokens = "?" if line.tokens is None else f"{line.tokens:,}"
-    kind = {"begun": "", "turn": "..", "repeated": "= ", "reasked": "! "}[line.kind]
+    kind = {"begun": "", "turn": "..", "repeated": "= ", "again": "= ", "reasked": "! "}[line.kind]
     after = f" <- {', '.join(line.tools)}" if line.tools else ""
     label = line.label if len(line.label) <= 36 else f"{line.label[:35]}…"
     return f"{'  ' * line.depth}{kind}{label}{after} ({tokens})"

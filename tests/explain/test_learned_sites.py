@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from made_agents import Made, side, tool
 
-from pytest_fanout.explain.learning import learn
+from pytest_fanout.explain.learning import Site, learn
 from pytest_fanout.explain.matching import match
 from pytest_fanout.explain.templates import without_values
 
@@ -161,3 +162,18 @@ def test_order_of_trials_does_not_matter() -> None:
     one, other = learn(trials), learn(list(trials)[::-1])
 
     assert [(site.prompt, site.tools) for site in one] == [(site.prompt, site.tools) for site in other]
+
+
+def test_a_name_that_the_code_gives_decides() -> None:
+    """Two sites of one name are the same however they read; a name that was added makes no new site."""
+
+    def named(name: str | None, prompt: str) -> list[Site]:
+        found = learn(side(calls(prompt)).trials)
+        return [replace(site, name=name) for site in found]
+
+    plan, other = "You plan the research.", "Entirely different words stand here."
+
+    for base, run in ((named("p", plan), named("p", other)), (named(None, plan), named("p", plan))):
+        (pair,) = match(base, run)
+        assert pair.base is base[0]
+        assert pair.run is run[0]

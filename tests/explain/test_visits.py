@@ -68,13 +68,14 @@ def test_an_answer_that_is_rejected(added: str, kind: str) -> None:
 
 
 def test_the_same_request_again_is_a_repeat() -> None:
-    """Whatever came between: the same URL and body."""
+    """The same URL and body: directly after its twin, or with other calls between them."""
     made = Made("a")
+    made.call("S", ["q"])
     made.call("S", ["q"])
     made.call("S", ["other"])
     made.call("S", ["q"])
 
-    assert [v.kind for v in visits(made)] == ["begun", "begun", "repeated"]
+    assert [v.kind for v in visits(made)] == ["begun", "repeated", "begun", "again"]
 
 
 def test_retries_are_attempts_of_one_call() -> None:
