@@ -3,7 +3,8 @@
 Where a part goes, the first that fits:
 1. what calls do whatever was changed (new and gone sites, repeated and rejected calls, retries, lost cache hits)
    stands for itself;
-2. more conversations of a site, those made again among them, and what is new in them, go to the nearest changed site that is called before it;
+2. more conversations of a site, those made again among them, and what is new in them, go to the nearest changed site
+   that is called before it;
 3. a part of a site goes to what changed in that site's own requests: the tokens of its prompt to the prompt, those of
    tool definitions and calls that carry the results of an added tool to the tools, thinking to settings; anything else
    evenly to all that changed there;

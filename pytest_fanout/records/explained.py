@@ -17,7 +17,7 @@ class Visit:
     tools: tuple[tuple[str, str], ...]  # name and definition
     settings: tuple[tuple[str, str], ...]  # name and value as JSON
     request: str  # digest of URL and body: alike where the same was asked
-    kind: str  # begun turn (goes on with a conversation) repeated or again (asked before) reasked (an answer was rejected)
+    kind: str  # begun turn repeated again reasked (see explain/visits.py)
     name: str | None = None  # of call_site()
     sdk: str | None = None
     after: tuple[str, ...] = ()  # tools whose results it is the first to carry
