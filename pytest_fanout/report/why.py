@@ -68,6 +68,7 @@ def finding_text(explanation: Explanation, finding: Finding) -> str:
 
 def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[str]:
     """All of it, as lines."""
+    told = _worth_telling(explanation.totals)
     yield headline(explanation)
     yield ""
     yield "findings"
@@ -76,6 +77,8 @@ def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[s
     for finding in explanation.findings:
         yield f"  {finding.label}: {finding_text(explanation, finding)}"
         for share in finding.shares:
+            if (share.metric, share.scope) not in told:
+                continue
             yield f"      {_signed(share.value)} {_unit(share)} a task ({_SCOPES[share.scope]}), {percent(share.share)}"
         if finding.reaches:
             yield f"      through the sites called after it: {_quoted(explanation, finding.reaches, end='')}"
@@ -86,7 +89,7 @@ def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[s
             yield f"      at {place}"
     yield ""
     for total in explanation.totals:
-        if total.delta:
+        if total.delta and (total.metric, total.scope) in told:
             yield from _total_lines(explanation, total)
     yield "call sites, calls and tokens a task"
     for site in explanation.sites:
@@ -104,6 +107,17 @@ def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[s
     yield f"rule: {explanation.rule}"
     if redacted:
         yield "redacted: prompts, settings and requests are left out"
+
+
+def _worth_telling(totals: Sequence[ClassTotal]) -> set[tuple[str, str]]:
+    """Metric and scope of totals; attempts without any retry, and tokens where no cache is used, say nothing new."""
+    plain = {"attempts": "fanout", "uncached_tokens": "tokens"}
+    known = {(total.metric, total.scope): (total.base, total.run) for total in totals}
+    return {
+        (metric, scope)
+        for (metric, scope), values in known.items()
+        if known.get((plain.get(metric, ""), scope)) != values
+    }
 
 
 def _total_lines(explanation: Explanation, total: ClassTotal) -> Iterator[str]:
@@ -154,7 +168,8 @@ def _call_text(line: TreeLine) -> str:
 
 
 def _observed(explanation: Explanation) -> list[Finding]:
-    return [finding for finding in explanation.findings if finding.label == "observed"]
+    # what the recordings do not show is no reason; it stands in the whole text, and its note says which they are
+    return [finding for finding in explanation.findings if finding.label == "observed" and finding.kind != "untold"]
 
 
 def _main_share(explanation: Explanation, finding: Finding) -> Share | None:
