@@ -29,6 +29,8 @@ from pytest_fanout.store.git import Repository
 
 #: Their numbers, or those of the tasks that are left, would pass for a projection of the class.
 _NOT_MEASURED = frozenset({"invalid", "incomplete", "stale", "integrity"})
+#: Verdicts of classes whose growth is explained without being asked for.
+EXPLAINED = frozenset({"regressed", "inconclusive", "unapproved", "approved", "waived"})
 
 
 def with_costs(

@@ -15,7 +15,7 @@ from pytest_fanout.explain.examples import example, most_grown, typical
 from pytest_fanout.explain.explain import Matched, Side, explain
 from pytest_fanout.explain.places import AddedLine, added_lines
 from pytest_fanout.explain.visits import is_visit, visited_trial
-from pytest_fanout.gate.costs import anchors_beside
+from pytest_fanout.gate.costs import EXPLAINED, anchors_beside
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.records import (
     MEASURED,
@@ -36,8 +36,6 @@ from pytest_fanout.store.recordings import MEND, RecordingStore, slug_of
 
 #: The meter's reading of a trial: its model calls put together as they are counted.
 Reading = Callable[[Iterable[Exchange]], tuple[Turn, ...]]
-#: Verdicts of classes that are explained without being asked for.
-_MOVED = frozenset({"regressed", "inconclusive", "unapproved", "approved", "waived"})
 
 
 def with_explanations(
@@ -48,7 +46,7 @@ def with_explanations(
     Args:
         reading: gives the meter's reading; asked only when something is to be explained.
     """
-    moved = [result.agent for result in verdict.classes if result.verdict in _MOVED]
+    moved = [result.agent for result in verdict.classes if result.verdict in EXPLAINED]
     if repo is None or not moved:
         return verdict
     found = explanations(verdict, run, repo, settings, reading, agents=moved)

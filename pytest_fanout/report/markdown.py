@@ -11,7 +11,6 @@ from pytest_fanout.records import Explanation, Run, Verdict
 from pytest_fanout.report import facts, summary
 from pytest_fanout.report.printable import escape
 from pytest_fanout.report.summary import plural
-from pytest_fanout.report.why import all_lines, finding_text, short_lines
 
 MARKER = "<!-- pytest-fanout -->"
 MOST_BYTES = 900 * 1024  # a step summary over 1 MiB is dropped whole
@@ -52,6 +51,8 @@ def _words(text: str) -> str:
 
 def explained(explanation: Explanation, *, redacted: bool = False) -> str:
     """One explanation whole: its findings as a list, the rest as a block of text."""
+    from pytest_fanout.report.why import all_lines, finding_text
+
     lines = [f"### Why {code(explanation.agent)} moved", ""]
     lines += [f"- **{one.label}** {code(finding_text(explanation, one))}" for one in explanation.findings]
     fence = "````"
@@ -165,11 +166,12 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
             for delta in grown
         ]
         sections.append((f"What grew: {plural(len(grown), 'task')}", lines))
-    why = [
-        f"- {code(explanation.agent)} {code(line)}"
-        for explanation in verdict.explanations
-        for line in short_lines(explanation, MOST_FINDINGS)
-    ]
+    why = []
+    for explanation in verdict.explanations:
+        from pytest_fanout.report.why import short_lines  # not for a run that passes
+
+        lines = short_lines(explanation, MOST_FINDINGS)
+        why += [f"- {code(explanation.agent)} {code(line)}" for line in lines]
     if why:
         sections.append(("Why it moved", why))
     sites = facts.told_sites(verdict)

@@ -9,7 +9,6 @@ from pytest_fanout.records import ClassResult, Run, Verdict
 from pytest_fanout.report import facts, summary
 from pytest_fanout.report.printable import escape, width, wrap
 from pytest_fanout.report.summary import plural
-from pytest_fanout.report.why import headline, short_lines
 
 LABEL = 10  # columns of the label at the left
 MOST_PROBLEMS = 10
@@ -217,6 +216,8 @@ def _grew(page: _Page, verdict: Verdict) -> None:
 
 def _sites(page: _Page, verdict: Verdict) -> None:
     for explanation in verdict.explanations:
+        from pytest_fanout.report.why import headline, short_lines  # not for a run that passes
+
         if lines := short_lines(explanation, MOST_FINDINGS):
             page.labelled("why", headline(explanation))
             for line in lines:

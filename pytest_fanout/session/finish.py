@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, UsageError
-from pytest_fanout.gate.costs import with_costs
-from pytest_fanout.gate.explaining import with_explanations
+from pytest_fanout.gate.costs import EXPLAINED, with_costs
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.meter import RunFacts
 from pytest_fanout.meter.samples import turns_of
@@ -153,9 +152,12 @@ class Finish:
                 profiles=tuple(known),
                 weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
             )
-            verdict = with_explanations(
-                verdict, run, repo, self.settings, lambda: functools.partial(turns_of, codecs=tuple(codecs()))
-            )
+            if any(result.verdict in EXPLAINED for result in verdict.classes):
+                from pytest_fanout.gate.explaining import with_explanations  # a run that passes pays nothing for it
+
+                verdict = with_explanations(
+                    verdict, run, repo, self.settings, lambda: functools.partial(turns_of, codecs=tuple(codecs()))
+                )
         except FanoutError as error:
             kind = "no-base" if isinstance(error, GitError) else "integrity"
             problem = Problem(error.slug, str(error), kind)
