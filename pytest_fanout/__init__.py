@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_fanout.errors import MeasurementWarning
     from pytest_fanout.records import Attempt, ModelCall, TaskRun
-    from pytest_fanout.session.api import aside, measure
+    from pytest_fanout.session.api import aside, call_site, measure
     from pytest_fanout.session.recorded import recorded
 
-__all__ = ["Attempt", "MeasurementWarning", "ModelCall", "TaskRun", "__version__", "aside", "measure", "recorded"]
+__all__ = [
+    "Attempt",
+    "MeasurementWarning",
+    "ModelCall",
+    "TaskRun",
+    "__version__",
+    "aside",
+    "call_site",
+    "measure",
+    "recorded",
+]
 
 _HOMES = {
     "Attempt": "pytest_fanout.records",
@@ -21,6 +31,7 @@ _HOMES = {
     "ModelCall": "pytest_fanout.records",
     "TaskRun": "pytest_fanout.records",
     "aside": "pytest_fanout.session.api",
+    "call_site": "pytest_fanout.session.api",
     "measure": "pytest_fanout.session.api",
     "recorded": "pytest_fanout.session.recorded",
 }

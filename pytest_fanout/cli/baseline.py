@@ -334,6 +334,20 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
         click.echo(table(rows, ("class", "metric", *columns)))
 
 
+@main.command()
+@click.option("--agent", metavar="NAME", help="Only this class.")
+@click.option("--task", metavar="ID", help="Show this task as example, call by call.")
+@click.option("--format", "form", type=click.Choice(("text", "json", "md")), default="text", show_default=True)
+@click.option("--redacted", "shapes_only", is_flag=True, help="Shapes and numbers only, no prompts.")
+@click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")
+@click.option("--base", "base_rev", metavar="REV", help="The commit to compare with.")
+def why(agent: str | None, task: str | None, form: str, shapes_only: bool, report: str, base_rev: str | None) -> None:
+    """Why a run moved: what changed in prompts, tools and models, and what of the growth each carries."""
+    from pytest_fanout.cli.why import say_why
+
+    say_why(*_project(), Path(report), base=base_rev, agent=agent, task=task, form=form, shapes_only=shapes_only)
+
+
 @main.command("import-cassettes", short_help="Make recordings of cassettes of vcrpy.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option("--agent", required=True, metavar="NAME", help="The class that the tasks belong to.")

@@ -24,9 +24,6 @@ class Hooks(Protocol):
     def redact(self, request: HttpRequest, answer: HttpAnswer) -> tuple[HttpRequest, HttpAnswer]:
         """What pytest_fanout_redact makes of an exchange."""
 
-    def profiles(self) -> Sequence[Any]:
-        """Those of pytest_fanout_profiles."""
-
 
 class _Work:
     """Found by ``session.hooked`` among the plugins of its pytest."""

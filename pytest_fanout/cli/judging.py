@@ -18,7 +18,8 @@ from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import EXIT_OVER, EXIT_WITHIN, FanoutError, IntegrityError
 from pytest_fanout.gate import combine, evaluate, exit_code, verify
-from pytest_fanout.gate.costs import fleet_of, with_costs
+from pytest_fanout.gate.costs import with_costs
+from pytest_fanout.gate.fleet import fleet_of
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository

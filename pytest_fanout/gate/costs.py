@@ -29,6 +29,8 @@ from pytest_fanout.store.git import Repository
 
 #: Their numbers, or those of the tasks that are left, would pass for a projection of the class.
 _NOT_MEASURED = frozenset({"invalid", "incomplete", "stale", "integrity"})
+#: Verdicts of classes whose growth is explained without being asked for.
+EXPLAINED = frozenset({"regressed", "inconclusive", "unapproved", "approved", "waived"})
 
 
 def with_costs(
@@ -57,7 +59,7 @@ def with_costs(
         calibration, fleet = calibration_of(settings, found), found
     except FanoutError as error:
         problems.append(problem_of(error, "invalid"))
-    anchors = _anchors(verdict, repo, settings)
+    anchors = anchors_beside(verdict.base.rev, verdict.head.rev, repo, settings)
     projections: list[Projection] = []
     sites: list[SiteDelta] = []
     priced: list[Sides] = []
@@ -102,12 +104,14 @@ def with_costs(
     )
 
 
-def _anchors(verdict: Verdict, repo: Repository | None, settings: Settings) -> dict[str, tuple[Baseline, str]]:
-    """The anchor to compare with, by class, and the commit that holds it."""
+def anchors_beside(
+    base: str | None, head: str | None, repo: Repository | None, settings: Settings
+) -> dict[str, tuple[Baseline, str]]:
+    """The anchor to compare with, by class, and the commit that holds it: the base's, or else HEAD's."""
     found: dict[str, tuple[Baseline, str]] = {}
     if repo is None:
         return found
-    for rev in (verdict.head.rev, verdict.base.rev):
+    for rev in (head, base):
         if rev is not None and repo.resolve(rev) is not None:
             anchors = read_tree(repo, rev, settings, rev[:12]).anchors
             found |= {agent: (anchor, rev) for agent, anchor in anchors.items()}

@@ -194,7 +194,7 @@ class Channel:
             self._layer, METHOD, self._url, self._headers, message, place=place, depth=self._depth
         )
         if flight is not None and flight.scope is not None:
-            self._place = Place(flight.scope, flight.bucket)
+            self._place = Place(flight.scope, flight.bucket, flight.site)
         return flight
 
 

@@ -82,6 +82,7 @@ class Flight:
         "role",
         "scope",
         "seq",
+        "site",
         "size",
         "started_ns",
         "status",
@@ -121,6 +122,7 @@ class Flight:
         self.broke = False
         self.live_input = False
         self.depth: int | None = None
+        self.site: str | None = None  # name of the call site, where the code gives one
         self.pending: str | None = None  # id of the background run that it has begun
         self.opened: Outgoing | None = None
         self.reply: HttpAnswer | None = None
@@ -306,6 +308,7 @@ class Flight:
             replayed=self.replayed is not None,
             live_input=self.live_input,
             depth=self.depth,
+            site=self.site,
         )
 
     def _heard(self) -> HttpAnswer:

@@ -61,10 +61,11 @@ _MOMENT_S = 0.05
 
 
 class Place(NamedTuple):
-    """Where a call is booked: a task and a bucket of it ("agent", or a name given to ``aside``)."""
+    """Where a call is booked: a task, a bucket of it ("agent", or a name of ``aside``), and the name of its site."""
 
     scope: TaskScope
     bucket: str
+    site: str | None = None
 
 
 _PLACE: ContextVar[Place | None] = ContextVar("pytest_fanout_place", default=None)
@@ -242,13 +243,13 @@ class Ledger:
                 self._left_tasks.setdefault(task, scope)
 
     @contextmanager
-    def aside(self, name: str) -> Iterator[None]:
-        """Book what is called inside in the bucket ``name``; without a running task it does nothing."""
+    def within(self, bucket: str = "", site: str | None = None) -> Iterator[None]:
+        """Book what is called inside in another bucket, or at a named site; without a running task it does nothing."""
         place = self.place()
         if place is None:
             yield
             return
-        token = _PLACE.set(Place(place.scope, name))
+        token = _PLACE.set(Place(place.scope, bucket or place.bucket, site or place.site))
         try:
             yield
         finally:

@@ -332,7 +332,11 @@ class Meter:
 
     def aside(self, name: str) -> AbstractContextManager[None]:
         """Calls inside are booked in the bucket ``name``: recorded and capped, but not the agent's."""
-        return self._ledger.aside(name)
+        return self._ledger.within(bucket=name)
+
+    def call_site(self, name: str) -> AbstractContextManager[None]:
+        """Calls inside are explained under ``name``."""
+        return self._ledger.within(site=name)
 
     def records_tools(self) -> bool:
         """Whether results of the agent's functions are recorded or replayed: live, they simply run."""

@@ -134,9 +134,9 @@ class Seam:
             if target.role != "model":
                 return None
             return self._unowned(place.scope if place else None, target, layer, method, url, headers, body)
-        scope, bucket = place
+        scope, bucket, site = place
         flight = self._flight(scope, bucket, layer, method, url, headers, body)
-        flight.role, flight.counted, flight.depth = target.role, target.counted, depth
+        flight.role, flight.counted, flight.depth, flight.site = target.role, target.counted, depth, site
         scope.reserve(flight)
         if scope.waiting:
             scope.waits(0)

@@ -176,6 +176,7 @@ class Exchange:
     replayed: bool = False
     live_input: bool = False
     depth: int | None = None  # of the agent that made it, below the task's own (0); None: not to be seen
+    site: str | None = None  # name given to ``call_site()``
     raw_body: str = ""  # of a loaded recording: SHA-256 hex of the body as sent (what is kept is its canonical form)
 
 

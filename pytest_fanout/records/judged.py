@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_fanout.records.evidence import Cause, Comparison
 from pytest_fanout.records.exchange import CallSite
+from pytest_fanout.records.explained import Explanation
 from pytest_fanout.records.measured import Base, Head, Problem
 from pytest_fanout.records.priced import FleetPlan, Projection
 
@@ -133,6 +134,7 @@ class Verdict:
     projections: tuple[Projection, ...] = ()
     fleet: FleetPlan | None = None  # where fleet.toml gives the demand of every class that was projected
     sites: tuple[SiteDelta, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
     next: tuple[str, ...] = ()  # commands or actions, most useful first
 
     @property

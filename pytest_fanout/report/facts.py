@@ -152,9 +152,10 @@ def _hundredths(value: int | None) -> str:
 
 
 def told_sites(verdict: Verdict) -> list[SiteDelta]:
-    """Call sites that are new, run more often, or are gone; what costs most first."""
+    """Call sites that are new, run more often, or are gone; what costs most first. Explained classes are left out."""
     order = {"new": 0, "more": 1, "gone": 2}
-    told = [delta for delta in verdict.sites if delta.change in order]
+    explained = {item.agent for item in verdict.explanations if any(f.label == "observed" for f in item.findings)}
+    told = [delta for delta in verdict.sites if delta.change in order and delta.agent not in explained]
     return sorted(
         told,
         key=lambda delta: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from pytest_fanout.records import CallSite, ClassResult, Run, TaskRun, Verdict
@@ -24,8 +25,8 @@ def document(run: Run, verdict: Verdict) -> dict[str, Any]:
     """
     sites = _SiteKeys()
     classes = _classes(run, verdict, sites)
-    explanation = [
-        {**_plain(delta, without=("site",)), "site": sites.key(delta.site)}
+    moved = [
+        {**plain(delta, without=("site",)), "site": sites.key(delta.site)}
         for delta in sorted(verdict.sites, key=lambda delta: (delta.agent, delta.site.fingerprint))
     ]
     return {
@@ -40,31 +41,34 @@ def document(run: Run, verdict: Verdict) -> dict[str, Any]:
         "ci": run.ci,
         "sealed": run.sealed,
         "volatile": list(run.volatile),
-        "base": _plain(verdict.base),
-        "head": _plain(verdict.head),
-        "inputs": _plain(run.inputs),
-        "session": _plain(run.session),
-        "totals": _plain(run.totals),
-        "problems": [_plain(problem) for problem in verdict.problems if problem.verdict != "notice"],
-        "notices": [_plain(problem) for problem in verdict.problems if problem.verdict == "notice"],
+        "base": plain(verdict.base),
+        "head": plain(verdict.head),
+        "inputs": plain(run.inputs),
+        "session": plain(run.session),
+        "totals": plain(run.totals),
+        "problems": [plain(problem) for problem in verdict.problems if problem.verdict != "notice"],
+        "notices": [plain(problem) for problem in verdict.problems if problem.verdict == "notice"],
         "measured": {
-            "base": _plain(run.base),
-            "head": _plain(run.head),
-            "problems": [_plain(problem) for problem in run.problems],
+            "base": plain(run.base),
+            "head": plain(run.head),
+            "problems": [plain(problem) for problem in run.problems],
         },
         "agents": list(run.agents),
-        "definitions": _plain(run.definitions),
-        "evalsets": _plain(run.evalsets),
+        "definitions": plain(run.definitions),
+        "evalsets": plain(run.evalsets),
         "classes": classes,
         "call_sites": sites.document(),
-        "explanation": explanation,
+        "explanation": {
+            "sites": moved,
+            "classes": [plain(item) for item in sorted(verdict.explanations, key=lambda item: item.agent)],
+        },
         "capacity": {
             "lines": [
                 *(f"{line.agent or 'all classes:'} {line.text}" for line in summary.capacity(verdict)),
                 *capacity.details(verdict),
             ],
-            "classes": [_plain(item) for item in sorted(verdict.projections, key=lambda item: item.agent)],
-            "fleet": None if verdict.fleet is None else _plain(verdict.fleet),
+            "classes": [plain(item) for item in sorted(verdict.projections, key=lambda item: item.agent)],
+            "fleet": None if verdict.fleet is None else plain(verdict.fleet),
         },
         "next": list(summary.next_steps(run, verdict)),
     }
@@ -88,7 +92,7 @@ class _SiteKeys:
         return self._keys[site]
 
     def document(self) -> dict[str, Any]:
-        return {key: _plain(site) for site, key in sorted(self._keys.items(), key=lambda item: item[1])}
+        return {key: plain(site) for site, key in sorted(self._keys.items(), key=lambda item: item[1])}
 
 
 def _classes(run: Run, verdict: Verdict, sites: _SiteKeys) -> list[dict[str, Any]]:
@@ -105,7 +109,7 @@ def _classes(run: Run, verdict: Verdict, sites: _SiteKeys) -> list[dict[str, Any
             "name": agent,
             **_judgement(agent, judged.get(agent)),
             "tasks": [_trial(trial, sites) for trial in trials.get(agent, ())],
-            "control": [_plain(made, without=("agent",)) for made in run.control if made.agent == agent],
+            "control": [plain(made, without=("agent",)) for made in run.control if made.agent == agent],
         }
         for agent in sorted({*judged, *trials, *run.agents, *(made.agent for made in run.control)})
     ]
@@ -114,26 +118,31 @@ def _classes(run: Run, verdict: Verdict, sites: _SiteKeys) -> list[dict[str, Any
 def _judgement(agent: str, result: ClassResult | None) -> dict[str, Any]:
     if result is None:
         nothing = ClassResult(agent, "invalid", "none", (), (), 0, 0, 0)
-        return {"outcome": None, **_plain(nothing, without=("agent",)), "verdict": None}
-    return {"outcome": result.outcome, **_plain(result, without=("agent",))}
+        return {"outcome": None, **plain(nothing, without=("agent",)), "verdict": None}
+    return {"outcome": result.outcome, **plain(result, without=("agent",))}
 
 
 def _trial(trial: TaskRun, sites: _SiteKeys) -> dict[str, Any]:
-    return {**_plain(trial, without=_NOT_IN_A_TRIAL), "call_sites": [sites.key(site) for site in trial.call_sites]}
+    return {**plain(trial, without=_NOT_IN_A_TRIAL), "call_sites": [sites.key(site) for site in trial.call_sites]}
 
 
-def _plain(value: Any, *, without: Iterable[str] = ()) -> Any:
-    """Records as objects, tuples as arrays, mappings sorted; a number that JSON cannot hold is not known."""
+def plain(value: Any, *, without: Iterable[str] = ()) -> Any:
+    """Records as objects, tuples as arrays, mappings sorted; a number that JSON cannot hold is not known.
+
+    A fraction is an object: ``value`` to six decimals for people, ``exact`` as ``"14/3"``.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: _plain(getattr(value, field.name))
+            field.name: plain(getattr(value, field.name))
             for field in dataclasses.fields(value)
             if field.name not in without
         }
     if isinstance(value, Mapping):
-        return {key: _plain(value[key]) for key in sorted(value)}
+        return {key: plain(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
+    if isinstance(value, Fraction):
+        return {"value": round(float(value), 6), "exact": str(value)}
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

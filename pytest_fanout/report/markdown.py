@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_fanout.records import Run, Verdict
+from pytest_fanout.records import Explanation, Run, Verdict
 from pytest_fanout.report import capacity, facts, summary
 from pytest_fanout.report.printable import escape
 from pytest_fanout.report.summary import plural
@@ -15,6 +15,7 @@ from pytest_fanout.report.summary import plural
 MARKER = "<!-- pytest-fanout -->"
 MOST_BYTES = 900 * 1024  # a step summary over 1 MiB is dropped whole
 MOST_ROWS = 50
+MOST_FINDINGS = 5  # of a class
 MOST_CHARACTERS = 300  # of one id or text
 REPORT = "fanout-report.json"
 _SIGNS = {"within": "✅", "over": "❌", "not_measured": "⚠️", "waived": "🟡"}
@@ -46,6 +47,18 @@ def _words(text: str) -> str:
     if _HARMLESS.match(plain) and not re.search(r"www\.|GH-|://", plain):
         return summary.shortened(text, MOST_CHARACTERS).replace(" -> ", " → ")
     return code(text)
+
+
+def explained(explanation: Explanation, *, redacted: bool = False) -> str:
+    """One explanation whole: its findings as a list, the rest as a block of text."""
+    from pytest_fanout.report.why import all_lines, finding_text
+
+    lines = [f"### Why {code(explanation.agent)} moved", ""]
+    lines += [f"- **{one.label}** {code(finding_text(explanation, one))}" for one in explanation.findings]
+    fence = "````"
+    block = "\n".join(all_lines(explanation, redacted=redacted)).replace(fence, "'" * len(fence))
+    fold = "<details><summary>Parts, call sites and examples</summary>"
+    return "\n".join((*lines, "", fold, "", f"{fence}text", block, fence, "", "</details>"))
 
 
 def _head(run: Run, verdict: Verdict) -> list[str]:
@@ -153,6 +166,14 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
             for delta in grown
         ]
         sections.append((f"What grew: {plural(len(grown), 'task')}", lines))
+    why = []
+    for explanation in verdict.explanations:
+        from pytest_fanout.report.why import short_lines  # not for a run that passes
+
+        lines = short_lines(explanation, MOST_FINDINGS)
+        why += [f"- {code(explanation.agent)} {code(line)}" for line in lines]
+    if why:
+        sections.append(("Why it moved", why))
     sites = facts.told_sites(verdict)
     if sites:
         sections.append((plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d))}" for d in sites]))

@@ -14,6 +14,7 @@ LABEL = 10  # columns of the label at the left
 MOST_PROBLEMS = 10
 MOST_TASKS = 5
 MOST_SITES = 6
+MOST_FINDINGS = 2  # of a class
 MOST_CHANGES = 6
 MOST_ID = 60  # characters of a task id in running text
 MOST_CHARACTERS = 1_000  # of one paragraph
@@ -214,6 +215,14 @@ def _grew(page: _Page, verdict: Verdict) -> None:
 
 
 def _sites(page: _Page, verdict: Verdict) -> None:
+    for explanation in verdict.explanations:
+        from pytest_fanout.report.why import headline, short_lines  # not for a run that passes
+
+        if lines := short_lines(explanation, MOST_FINDINGS):
+            page.labelled("why", headline(explanation))
+            for line in lines:
+                page.labelled("", line, indent=2)
+            page.labelled("", f"all of it: fanout-baseline why --agent {explanation.agent}", indent=2)
     told = facts.told_sites(verdict)
     texts = [facts.site_text(delta) for delta in told[:MOST_SITES]]
     if len(told) > MOST_SITES:

@@ -1,4 +1,4 @@
-"""Measuring from code: ``measure()`` outside pytest, ``aside()`` anywhere."""
+"""Measuring from code: ``measure()`` outside pytest, ``aside()`` and ``call_site()`` anywhere."""
 
 from __future__ import annotations
 
@@ -124,4 +124,26 @@ def aside(name: str) -> Iterator[None]:
         yield
     else:
         with _active.aside(name):
+            yield
+
+
+@contextlib.contextmanager
+def call_site(name: str) -> Iterator[None]:
+    """Calls inside are of the call site ``name``, however their prompts read: explanations go by that name.
+
+    Counts and verdicts do not change. Inside another one the inner name holds. Does nothing where nothing is measured.
+
+    Raises:
+        UsageError: the name is empty, longer than 64 characters, or no text of one line.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= 64 or not name.isprintable():
+        raise UsageError(
+            "bad-call-site",
+            f"call_site() takes a name of 1 to 64 printable characters, not {name!r:.80}",
+            mend='with pytest_fanout.call_site("planner"): ...',
+        )
+    if _active is None:
+        yield
+    else:
+        with _active.call_site(name):
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import time
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, UsageError
-from pytest_fanout.gate.costs import with_costs
+from pytest_fanout.gate.costs import EXPLAINED, with_costs
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.meter import RunFacts
+from pytest_fanout.meter.samples import turns_of
 from pytest_fanout.records import (
     Base,
     Budget,
@@ -123,11 +125,14 @@ class Finish:
     pytest_exit: int
     masker: Masker
 
-    def judge(self, profiles: Callable[[], Sequence[Any]] = tuple) -> tuple[Run, Verdict]:
+    def judge(
+        self, profiles: Callable[[], Sequence[Any]] = tuple, codecs: Callable[[], Sequence[Any]] = tuple
+    ) -> tuple[Run, Verdict]:
         """The Run and its Verdict. Errors of ours that a user can mend become the verdict; they never hide one.
 
         Args:
             profiles: gives the GPU profiles of users' hooks.
+            codecs: gives their codecs; asked where calls are to be explained.
         """
         run, repo = self._run(), None
         known: Sequence[Any] = ()
@@ -149,6 +154,12 @@ class Finish:
                 weights={name: {t.id: t.weight for t in evalset.tasks} for name, evalset in self.evalsets.items()},
                 caps={result.agent: self.budget.caps_for(result.agent) for result in verdict.classes},
             )
+            if any(result.verdict in EXPLAINED for result in verdict.classes):
+                from pytest_fanout.gate.explaining import with_explanations  # a run that passes pays nothing for it
+
+                verdict = with_explanations(
+                    verdict, run, repo, self.settings, lambda: functools.partial(turns_of, codecs=tuple(codecs()))
+                )
         except FanoutError as error:
             kind = "no-base" if isinstance(error, GitError) else "integrity"
             problem = Problem(error.slug, str(error), kind)

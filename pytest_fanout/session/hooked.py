@@ -29,9 +29,6 @@ class ProjectHooks:
     def redact(self, request: HttpRequest, answer: HttpAnswer) -> tuple[HttpRequest, HttpAnswer]:
         return redacted(self._hook.pytest_fanout_redact, request, answer)
 
-    def profiles(self) -> Sequence[Any]:
-        return profiles_of(self._hook.pytest_fanout_profiles)
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:

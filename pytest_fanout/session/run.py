@@ -463,7 +463,10 @@ class FanoutSession:
             pytest_exit=int(session.exitstatus),
             masker=self.masker,
         )
-        run, verdict = finish.judge(lambda: profiles_of(self.config.hook.pytest_fanout_profiles))
+        hook = self.config.hook
+        run, verdict = finish.judge(
+            lambda: profiles_of(hook.pytest_fanout_profiles), lambda: codecs_of(hook.pytest_fanout_codecs)
+        )
         problem = finish.write_report(self.report, run, verdict)
         tell_gate(self.config, run, verdict, self.settings)
         is_green = verdict.outcome in ("within", "waived") or verdict.verdict == "shard"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -30,6 +30,7 @@ _OPTIONS = (
     "safe.directory=*",
 )
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_MOST_PATHS = 1_000  # of a diff: they stand on a command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,50 @@ class Repository:
             self._blobs[entry.blob] = self._run("cat-file", "blob", entry.blob)
         return self._blobs[entry.blob]
 
+    def read_below(self, rev: str, folder: str, wanted: Collection[str]) -> dict[str, bytes]:
+        """The bytes of many files at once: those of ``wanted`` (paths below ``folder``) that the commit holds.
+
+        Symbolic links and submodules are left out. Raises GitError.
+        """
+        where = f"{self.prefix}{folder}/"
+        blobs: dict[str, str] = {}
+        for line in self._run("ls-tree", "-r", "-z", "--full-tree", rev, "--", where).split(b"\0"):
+            facts, _, name = line.partition(b"\t")
+            path = name.decode("utf-8", "surrogateescape").removeprefix(where)
+            mode, _, blob = facts.decode("ascii").rpartition(" ")
+            if path in wanted and mode.startswith("100"):
+                blobs[path] = blob
+        out: dict[str, bytes] = {}
+        data, at = self._run("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs.values())), 0
+        for path in blobs:
+            end = data.index(b"\n", at)
+            size = int(data[at:end].rpartition(b" ")[2])
+            out[path] = data[end + 1 : end + 1 + size]
+            at = end + size + 2
+        return out
+
+    def diff(self, rev: str, without: Sequence[str], most_bytes: int = 2**21) -> str:
+        """What the work tree of the project adds to a commit and takes from it, as git tells it, without context.
+
+        Args:
+            without: folders of the project that are left out.
+            most_bytes: of the text; what is beyond is cut.
+
+        Raises:
+            GitError: the commit is not in this clone.
+        """
+        options = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
+        where = self.root / self.prefix
+        named = _git(where, "diff", *options, "--name-only", "-z", rev)
+        if named.returncode:
+            raise _failed("diff", named.stderr, shallow=self.is_shallow)
+        paths = [os.fsdecode(name) for name in named.stdout.split(b"\0") if name]
+        paths = [path for path in paths if not any(path.startswith(f"{folder}/") for folder in without)]
+        if not paths:
+            return ""
+        told = _git(where, "diff", *options, "--unified=0", rev, "--", *paths[:_MOST_PATHS])
+        return told.stdout[:most_bytes].decode("utf-8", "replace")
+
     def list(self, rev: str, folder: str) -> Mapping[str, Entry]:
         """The entries of a folder of the project at a commit: name -> mode and blob. Empty when there is none.
 
@@ -228,8 +273,8 @@ class Repository:
         """Forget it, whatever was written there. Raises GitError."""
         self._run("worktree", "remove", "--force", "--", str(folder))
 
-    def _run(self, *words: str) -> bytes:
-        done = _git(self.root, *words)
+    def _run(self, *words: str, stdin: str | None = None) -> bytes:
+        done = _git(self.root, *words, stdin=stdin)
         if done.returncode:
             raise _failed(words[0], done.stderr, shallow=self.is_shallow)
         return done.stdout
@@ -242,7 +287,7 @@ class _Done:
     stderr: str
 
 
-def _git(folder: Path, *words: str) -> _Done:
+def _git(folder: Path, *words: str, stdin: str | None = None) -> _Done:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environ |= {"LC_ALL": "C", "LANGUAGE": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
@@ -250,7 +295,7 @@ def _git(folder: Path, *words: str) -> _Done:
             ["git", *_OPTIONS, *words],
             cwd=folder,
             env=environ,
-            stdin=subprocess.DEVNULL,
+            input=stdin.encode("ascii") if stdin else b"",
             capture_output=True,
             check=False,
             timeout=120,

@@ -92,7 +92,7 @@ def write_unfinished(path: Path, run_id: str, *, mode: str = "replay", begun_at:
             "evalsets": {},
             "classes": [],
             "call_sites": {},
-            "explanation": [],
+            "explanation": {"sites": [], "classes": []},
             "capacity": {"lines": ["GPUs not projected: the run did not finish"], "classes": []},
             "next": ["pytest --fanout-budget"],
         },

@@ -55,7 +55,7 @@ _EXCHANGE: Mapping[str, tuple[type, ...]] = {
     "answer": (dict,),
 }
 _REQUEST: Mapping[str, tuple[type, ...]] = {"method": _TEXT, "url": _TEXT, "headers": (list,)}
-_DEPTH = frozenset({"depth"})  # where the gateway saw it
+_SEEN = frozenset({"depth", "site"})  # where the gateway saw it; where the code has named it
 _BODY_KEYS = frozenset({"json", "text", "base64"})
 _ANSWER: Mapping[str, tuple[type, ...]] = {
     "status": (int, type(None)),
@@ -100,7 +100,9 @@ def encode(recording: Recording) -> bytes:
         for part in new:
             lines.append(dumps({"part": count, "value": part}))
             count += 1
-        depth = {} if exchange.depth is None else {"depth": exchange.depth}
+        seen: dict[str, Any] = {} if exchange.depth is None else {"depth": exchange.depth}
+        if exchange.site is not None:
+            seen["site"] = exchange.site
         lines.append(
             dumps(
                 {
@@ -108,7 +110,7 @@ def encode(recording: Recording) -> bytes:
                     "layer": exchange.layer,
                     "role": exchange.role,
                     "bucket": exchange.bucket,
-                    **depth,
+                    **seen,
                     "started_ms": exchange.started_ms,
                     "request": line,
                     "answer": {
@@ -367,8 +369,10 @@ def _items(values: Any, types: tuple[type, ...], key: str) -> None:
 
 
 def _exchange(line: Any, unpacker: Unpacker) -> Exchange:
-    _check(line, _EXCHANGE, _DEPTH)
-    depth = line.get("depth")
+    _check(line, _EXCHANGE, _SEEN)
+    depth, site = line.get("depth"), line.get("site")
+    if site is not None and type(site) is not str:
+        raise _Malformed("site has the wrong type")
     if depth is not None and (type(depth) is not int or depth < 0):
         raise _Malformed("depth has the wrong type")
     request, answer = line["request"], line["answer"]
@@ -397,6 +401,7 @@ def _exchange(line: Any, unpacker: Unpacker) -> Exchange:
         ),
         line["started_ms"],
         depth=depth,
+        site=site,
         raw_body=raw,
     )
 

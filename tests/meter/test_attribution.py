@@ -237,6 +237,33 @@ def test_judges_are_counted_apart(model: ModelServer) -> None:
     assert len(model.generated) == 7
 
 
+def test_calls_carry_the_name_of_their_site(model: ModelServer) -> None:
+    """Named calls stay the agent's; pools and asyncio carry the name, and the inner one holds."""
+
+    def agent() -> None:
+        ask(model.base_url, "before")
+        with meter.call_site("planner"):
+            by_executor(lambda number: ask(model.base_url, "plan") if number == 0 else None)
+            with meter.call_site("critic"):
+                asyncio.run(ask_async(model.base_url, "criticise"))
+            with meter.aside("judge"):
+                ask(model.base_url, "grade")
+        ask(model.base_url, "after")
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+
+    found = [(one.site, one.bucket) for one in result.trace.exchanges]
+    assert found == [
+        (None, "agent"),
+        ("planner", "agent"),
+        ("critic", "agent"),
+        ("planner", "judge"),
+        (None, "agent"),
+    ]
+    assert result.fanout == 4
+
+
 @pytest.mark.parametrize(
     ("mode", "what"),
     [

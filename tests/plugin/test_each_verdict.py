@@ -105,7 +105,7 @@ def test_unapproved_budget(gated: Project) -> None:
 
 
 def test_regressed(grown: Project) -> None:
-    """Fanout above its limit without an approval is over budget, and the report says what it costs in GPUs."""
+    """Fanout above its limit without an approval is over budget, and the report says what it costs in GPUs, and why."""
     grown.commit("recordings")
     result = grown.pytest()
 
@@ -113,6 +113,7 @@ def test_regressed(grown: Project) -> None:
     assert "4" in result.out
     assert "10" in result.out
     assert "GPU" in result.out
+    assert '100 % of the growth in calls: "Work.": called more often' in result.out
 
 
 def test_approval_of_one_growth_does_not_cover_a_bigger_one(granted: Project) -> None:

@@ -74,7 +74,7 @@ def test_the_document_says_what_other_tools_build_on() -> None:
     assert research["pass_share"] == [98, 100]
     assert research["tasks"][1]["samples"] == {"fanout": 7, "input_tokens": 1000, "output_tokens": 200}
     assert said["capacity"]["lines"][0] == "research 12 -> 19 GPUs at peak"
-    assert said["explanation"][0]["site"] == VERIFY.fingerprint
+    assert said["explanation"]["sites"][0]["site"] == VERIFY.fingerprint
     assert said["next"] == ['fanout-baseline accept --agent research --reason "why it may cost this"']
 
 
@@ -144,6 +144,14 @@ def test_call_sites_are_said_once_even_when_two_share_a_fingerprint(tmp_path: Pa
         ("projection", records.Projection, set()),
         ("load", records.Load, set()),
         ("task_delta", records.TaskDelta, set()),
+        ("explanation", records.Explanation, set()),
+        ("class_total", records.ClassTotal, set()),
+        ("part", records.Part, set()),
+        ("explained_site", records.ExplainedSite, set()),
+        ("finding", records.Finding, set()),
+        ("finding_share", records.Share, set()),
+        ("example", records.Example, set()),
+        ("tree_line", records.TreeLine, set()),
     ],
 )
 def test_the_schema_knows_every_field_of_the_records(definition: str, record: type, apart: set[str]) -> None:

@@ -637,3 +637,16 @@ def test_what_ended_the_collection_is_all_that_is_said(tmp_path: Path) -> None:
     bad = Problem("bad-mark", "a fanout mark needs agent=", "incomplete")
 
     assert run_of(Told(problems=[bad], refused=True, selected={"a"}), tmp_path).problems == (bad,)
+
+
+@pytest.mark.parametrize("name", ["", "two\nlines", "x" * 65])
+def test_a_call_site_has_a_name_of_one_line(name: str) -> None:
+    """Anything else is refused where it is written, and nothing runs under it."""
+    with pytest.raises(UsageError) as caught:
+        with pytest_fanout.call_site(name):
+            pytest.fail("entered")
+
+    assert str(caught.value) == (
+        f"call_site() takes a name of 1 to 64 printable characters, not {name!r:.80}\n"
+        '  mend: with pytest_fanout.call_site("planner"): ...' + SEE + "bad-call-site"
+    )

@@ -1,0 +1,87 @@
+"""``fanout-baseline why``: why a run moved, from its report and the recordings of both commits."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from pytest_fanout.cli.console import clean
+from pytest_fanout.config import Settings
+from pytest_fanout.errors import UsageError
+from pytest_fanout.records import Explanation, Verdict
+from pytest_fanout.store.git import Repository
+
+NOTHING = "nothing to explain: the run stands on the recordings of its anchors, or there is no anchor to compare with"
+
+
+def say_why(
+    settings: Settings,
+    repo: Repository,
+    report: Path,
+    *,
+    base: str | None,
+    agent: str | None,
+    task: str | None,
+    form: str,
+    shapes_only: bool,
+) -> None:
+    """Print the explanations of a run.
+
+    Args:
+        form: text, json or md.
+        shapes_only: without prompts and other texts.
+
+    Raises:
+        UsageError: the report holds no such class or task.
+        IntegrityError: the report cannot be read.
+    """
+    from pytest_fanout.explain.redaction import redacted
+    from pytest_fanout.gate.explaining import explanations
+    from pytest_fanout.meter.samples import turns_of
+    from pytest_fanout.report.json import plain
+    from pytest_fanout.report.markdown import explained
+    from pytest_fanout.report.why import all_lines
+    from pytest_fanout.store.reports import read_report
+
+    run = read_report(report)
+    classes = sorted({trial.agent for trial in run.tasks})
+    if agent is not None and agent not in classes:
+        raise UsageError(
+            "why-unknown",
+            f"the report holds no class {agent!r}; it holds: {', '.join(classes) or 'none'}",
+            where=str(report),
+            mend="fanout-baseline why, for all of them",
+        )
+    tasks = sorted({trial.task for trial in run.tasks if agent in (None, trial.agent)})
+    if task is not None and task not in tasks:
+        raise UsageError(
+            "why-unknown",
+            f"the report holds no task {task!r}; the first are: {', '.join(tasks[:5]) or 'none'}",
+            where=str(report),
+            mend="give the id of a task as the report has it",
+        )
+    commits = Verdict("invalid", (), (), repo.resolve_base(base, os.environ), run.head or repo.head())
+    found: tuple[Explanation, ...] = explanations(
+        commits,
+        run,
+        repo,
+        settings,
+        lambda: turns_of,
+        agents=classes if agent is None else (agent,),
+        task=task,
+    )
+    if shapes_only:
+        found = tuple(map(redacted, found))
+    if form == "json":
+        click.echo(clean(json.dumps([plain(one) for one in found], ensure_ascii=False, indent=1), keep_lines=True))
+        return
+    if not found:
+        click.echo(NOTHING)
+    for number, one in enumerate(found):
+        told = "\n".join(all_lines(one, redacted=shapes_only))
+        if form == "md":
+            told = explained(one, redacted=shapes_only)
+        click.echo(("\n" if number else "") + clean(told, keep_lines=True))

@@ -1,0 +1,115 @@
+"""Which call site of the run is which of the base: by its prompt and tools, or else by what is nearest in all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_fanout.explain.learning import Site, place_of
+from pytest_fanout.explain.templates import alikeness, words
+
+#: A pair that scores less is one site gone and one new. Of 1: words 0.5, place in the flow 0.2, tools 0.2, API 0.1.
+_ENOUGH = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A call site on both sides; None where a side does not have it."""
+
+    key: str
+    base: Site | None
+    run: Site | None
+
+    @property
+    def site(self) -> Site:
+        """Of the run, or else of the base."""
+        found = self.run or self.base
+        assert found is not None
+        return found
+
+
+def match(base: Sequence[Site], run: Sequence[Site]) -> tuple[Pair, ...]:
+    """Every site of both sides once, in the order of the run's flow, those that are gone last.
+
+    A name given by the code decides alone. Then the same prompt, with the same tools first. What is left is paired by a
+    score of words, place in the flow, tools and API, the best pair first.
+    """
+    left_base, left_run = list(base), list(run)
+    found: list[tuple[Site, Site]] = []
+    for is_same in (_is_alike, _is_named_alike, _has_same_text, _has_same_prompt):
+        for new in tuple(left_run):
+            old = next((site for site in left_base if is_same(site, new)), None)
+            if old is not None:
+                found.append((old, new))
+                left_base.remove(old)
+                left_run.remove(new)
+    scores = [
+        (-_score(old, new, _order(base, old), _order(run, new)), at_run, at_base)
+        for at_base, old in enumerate(left_base)
+        for at_run, new in enumerate(left_run)
+        if None in (old.name, new.name)
+    ]
+    taken_base, taken_run = set(), set()
+    for score, at_run, at_base in sorted(scores):
+        if -score >= _ENOUGH and at_run not in taken_run and at_base not in taken_base:
+            found.append((left_base[at_base], left_run[at_run]))
+            taken_base.add(at_base)
+            taken_run.add(at_run)
+    olds = {id(new): old for old, new in found}
+    matched = {id(old) for old, _ in found}
+    pairs = [(olds.get(id(site)), site) for site in run]
+    gone = [(site, None) for site in base if id(site) not in matched]
+    taken: set[str] = set()
+    return tuple(Pair(_key(new or old, taken), old, new) for old, new in (*pairs, *gone))
+
+
+def _key(site: Site | None, taken: set[str]) -> str:
+    """Sixteen hex digits that name a site for as long as its prompt, tools and API stay."""
+    assert site is not None
+    told = repr((site.name, site.api, site.tools, site.prompt))
+    key, number = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16], 1
+    name = key
+    while name in taken:
+        number += 1
+        name = f"{key}~{number}"
+    taken.add(name)
+    return name
+
+
+def _is_alike(old: Site, new: Site) -> bool:
+    return _has_same_text(old, new) and old.api == new.api and old.tools == new.tools
+
+
+def _is_named_alike(old: Site, new: Site) -> bool:
+    return new.name is not None and old.name == new.name
+
+
+def _has_same_text(old: Site, new: Site) -> bool:
+    return _has_same_prompt(old, new) and old.text == new.text
+
+
+def _has_same_prompt(old: Site, new: Site) -> bool:
+    return (
+        (old.name == new.name or None in (old.name, new.name))
+        and old.has_system == new.has_system
+        and old.prompt == new.prompt
+    )
+
+
+def _order(sites: Sequence[Site], site: Site) -> float:
+    """Where it stands among the sites of its side, from 0 (first) to 1 (last)."""
+    places = sorted(place_of(one) for one in sites)
+    at = places.index(place_of(site))
+    return at / (len(places) - 1) if len(places) > 1 else 0.0
+
+
+def _score(old: Site, new: Site, order_old: float, order_new: float) -> float:
+    tools_old, tools_new = set(old.tools), set(new.tools)
+    tools = len(tools_old & tools_new) / len(tools_old | tools_new) if tools_old | tools_new else 1.0
+    return (
+        0.5 * alikeness(words(old.text), words(new.text))
+        + 0.2 * (1 - abs(order_old - order_new))
+        + 0.2 * tools
+        + 0.1 * (old.api == new.api)
+    )
