@@ -82,7 +82,7 @@ def test_a_draw_ends_as_soon_as_nothing_is_needed() -> None:
     assert sorted(f"{task}{number}" for _, task, number in world.agenda.withheld) == [
         f"{task}{number}" for task in THREE for number in (2, 3, 4, 5)
     ]
-    assert world.agenda.looks("support") == (1, 5)
+    assert world.agenda.looks("support") == (1, 1, 5)
 
 
 def test_what_the_judge_asks_for_runs_trial_by_trial() -> None:
@@ -90,7 +90,7 @@ def test_what_the_judge_asks_for_runs_trial_by_trial() -> None:
     world = World(needs=[NEEDED, Needs(("b",), 2, "backstop")])
 
     assert world.run_all() == ["a1 b1 c1", "a2 b2 c2", "b3 b4"]
-    assert world.agenda.looks("support") == (4, 5)
+    assert world.agenda.looks("support") == (2, 4, 5)
     assert len(world.agenda.withheld) == 15 - 8
 
 
@@ -109,7 +109,7 @@ def test_valid_recordings_are_replayed_without_being_asked_for() -> None:
 
     assert world.run_all() == ["a1 b1 c1", "a2 c2", "a3 c3", "a4 c4", "a5 c5", "b2"]
     assert [trial.trial for trial in world.agenda.withheld] == [3, 4, 5]
-    assert world.agenda.looks("support") == (2, 5)  # of b: the others have nothing left
+    assert world.agenda.looks("support") == (2, 2, 5)  # of b: the others have nothing left
 
 
 def test_a_trial_that_is_missing_of_the_anchors_draw_is_run() -> None:
@@ -205,6 +205,15 @@ def test_trials_withheld() -> None:
         "support: 9 trials withheld: evidence stood after 2 of 5 trials a task; 24 live calls made, about 36 saved"
     ]
     assert withheld_problems(world.agenda, world.runs, {"support": True})[0].slug == "trials-withheld"
+
+
+def test_tasks_that_ran_unlike_numbers_of_trials_are_told_apart() -> None:
+    """Only one task had its second trial: nobody reads that all had two."""
+    world = World(needs=[Needs(("b",), 1, "backstop")])
+
+    assert told(world, {"support": True}) == [
+        "support: 11 trials withheld: evidence stood after 1 to 2 of 5 trials a task; 16 live calls made, about 44 saved"
+    ]
 
 
 def test_why_trials_were_withheld_is_never_guessed() -> None:

@@ -63,10 +63,11 @@ class Agenda:
             return ()
         return tuple(trial for key, row in self._rows.items() for trial in row[self._asked[key] :])
 
-    def looks(self, agent: str) -> tuple[int, int]:
-        """Of the tasks of a class that had trials left: how many they ran at most, and how many there were."""
+    def looks(self, agent: str) -> tuple[int, int, int]:
+        """Of the tasks of a class that had trials left: the fewest and the most that one ran, and how many it had."""
         own = [key for key, count in self._asked.items() if key[0] == agent and count < len(self._rows[key])]
-        return max((self._asked[key] for key in own), default=0), max((len(self._rows[key]) for key in own), default=0)
+        ran = [self._asked[key] for key in own] or [0]
+        return min(ran), max(ran), max((len(self._rows[key]) for key in own), default=0)
 
     def next_round(self, runs: Sequence[TaskRun]) -> tuple[Trial, ...]:
         """What runs now, in order; nothing when it is finished.
