@@ -113,7 +113,12 @@ def accept(
     for name in done.removed:
         click.echo(f"removed {clean(name)}")
     folder = folder_of(settings)
-    click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  have {folder}/ reviewed by its code owners")
+    few = [clean(planned.agent) for planned in plan.classes if planned.few is not None]
+    verb = "lacks" if len(few) == 1 else "lack"
+    lack = f"  record the trials that {' and '.join(few)} {verb}, as said above, and accept again\n" if few else ""
+    click.echo(
+        f"\nnext:\n{lack}  git add {to_commit(settings)} && git commit\n  have {folder}/ reviewed by its code owners"
+    )
 
 
 @main.command()

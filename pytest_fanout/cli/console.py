@@ -124,6 +124,8 @@ def say_plan(plan: Plan) -> None:
             )
         if planned.provisional is not None:
             click.echo(f"  {planned.provisional} [provisional]")
+        if planned.few is not None:
+            click.echo(f"  {clean(planned.few)} [few-trials]")
         _say_changes(planned.changes)
         if planned.approval is not None:
             for name, bound in sorted(planned.approval.ceilings.items()):

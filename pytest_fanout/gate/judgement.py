@@ -56,7 +56,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     problems += _of_commits(repo, base, head)
     if repo is None or head.rev is None or repo.resolve(head.rev) is None:
         classes = _without_commit(run)
-        return _verdict(run, classes, problems, base, head, settings)
+        return _verdict(run, classes, problems, base, head, settings, None)
     head_tree = read_tree(repo, head.rev, settings, "HEAD")
     base_rev = base.rev if base.rev and repo.resolve(base.rev) else None
     base_tree = head_tree
@@ -94,7 +94,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     if base.rev is None:
         # without a base nothing is within budget, whatever the numbers beside HEAD's own anchor look like
         results = [replace(result, verdict=worst((result.verdict, "no-base"))) for result in results]
-    return _verdict(run, results, problems, base, head, settings)
+    return _verdict(run, results, problems, base, head, settings, budget)
 
 
 def _of_commits(repo: Repository | None, base: Base, head: Head) -> list[Problem]:
@@ -243,6 +243,7 @@ def _verdict(
     base: Base,
     head: Head,
     settings: Settings,
+    budget: Budget | None,
 ) -> Verdict:
     seen: dict[str, Problem] = {}
     for problem in problems:
@@ -256,4 +257,4 @@ def _verdict(
     if run.session.shard and verdict in ("pass", "approved", "unapproved"):
         verdict = "shard"
     result = Verdict(verdict, tuple(classes), tuple(seen.values()), base, head)
-    return replace(result, next=next_steps(result, run, folder_of(settings), to_commit(settings)))
+    return replace(result, next=next_steps(result, run, folder_of(settings), to_commit(settings), budget))

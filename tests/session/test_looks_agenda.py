@@ -212,7 +212,8 @@ def test_tasks_that_ran_unlike_numbers_of_trials_are_told_apart() -> None:
     world = World(needs=[Needs(("b",), 1, "backstop")])
 
     assert told(world, {"support": True}) == [
-        "support: 11 trials withheld: evidence stood after 1 to 2 of 5 trials a task; 16 live calls made, about 44 saved"
+        "support: 11 trials withheld: evidence stood after 1 to 2 of 5 trials a task; 16 live calls made, "
+        "about 44 saved"
     ]
 
 
