@@ -418,20 +418,19 @@ def test_the_third_draw_is_told(world: World) -> None:
 @pytest.mark.parametrize(("tasks", "verdict"), [(9, "inconclusive"), (10, "pass")])
 def test_a_new_draw_of_few_tasks_is_no_pass(world: World, tasks: int, verdict: str) -> None:
     """few-tasks-new-draw: below ten tasks chance alone is larger than any budget; ten may pass."""
-    names = sorted(TWENTY)[:tasks]
+    names, run = sorted(TWENTY)[:tasks], redrawn(make_run())
+    part = replace(
+        run, tasks=tuple(task for task in run.tasks if task.task in names), session=SessionFacts(partial=True)
+    )
+    selected = world.judge(part).classes[0]
     world.anchor(make_run({name: TWENTY[name] for name in names}))
     world.commit()
-    whole = redrawn(make_run({name: TWENTY[name] for name in names}))
-    part = redrawn(make_run())
-    part = replace(
-        part, tasks=tuple(task for task in part.tasks if task.task in names), session=SessionFacts(partial=True)
-    )
+    whole = world.judge(redrawn(make_run({name: TWENTY[name] for name in names})), base="HEAD").classes[0]
 
-    for run, base, mend in (
-        (whole, "HEAD", "accept it as the new anchor, or add tasks"),
-        (part, "main", "run the whole class: pytest --fanout-budget"),
+    for result, mend in (
+        (selected, "run the whole class: pytest --fanout-budget"),
+        (whole, "accept it as the new anchor, or add tasks"),
     ):
-        (result,) = world.judge(run, base=base).classes
         assert result.verdict == verdict
         assert [problem.text for problem in result.problems] == [
             f"support: a new draw of 9 tasks cannot be shown to be within budget, at least 10 are needed; mend: {mend}"
