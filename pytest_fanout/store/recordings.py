@@ -13,11 +13,11 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_fanout.config import AGENT_NAME, check_agent_name
 from pytest_fanout.errors import IntegrityError, StorageError
-from pytest_fanout.records import Exchange, HttpAnswer, Recording
+from pytest_fanout.records import Exchange, HttpAnswer, Recording, TaskRun
 from pytest_fanout.store import files, tape
 from pytest_fanout.store.findings import findings, path_of
 from pytest_fanout.store.scanner import Scanner
@@ -34,6 +34,22 @@ def slug_of(task: str) -> str:
     ascii_text = unicodedata.normalize("NFKD", task).encode("ascii", "ignore").decode("ascii").lower()
     slug = re.sub(r"[^a-z0-9]+", "-", ascii_text).strip("-")[:SLUG_LENGTH].rstrip("-") or "task"
     return f"{slug}-{hashlib.sha256(task.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+
+
+class Drawn(NamedTuple):
+    """How many times a trial has been recorded, and when it was last."""
+
+    draw: int
+    begun_at: int  # unix seconds
+
+    def is_older_than(self, runs: Iterable[TaskRun]) -> bool:
+        """Whether it was left behind by the draw that some trials of its task, replayed now, belong to.
+
+        A trial that was added to a draw later is recorded for the first time, and is of that draw all the same.
+        """
+        runs = tuple(runs)
+        begun = [run.begun_at for run in runs if run.begun_at is not None]
+        return self.draw < min(run.draw for run in runs) and not (begun and self.begun_at > min(begun))
 
 
 class RecordingStore:
@@ -171,13 +187,14 @@ class RecordingStore:
             return None
         return tape.checked_lines(data, str(path), MEND)[1]
 
-    def draw(self, agent: str, task: str, trial: int) -> int | None:
-        """How many times a trial has been recorded, from its header line; None: no file, or one without a header."""
+    def drawn(self, agent: str, task: str, trial: int) -> Drawn | None:
+        """Which draw a trial is of, from its header line; None: no file, or one without a header."""
         path = self.path(agent, task, trial)
         try:
-            return int(self._header(path)["draw"])
+            header = self._header(path)
         except (IntegrityError, OSError):
             return None
+        return Drawn(int(header["draw"]), int(header["begun_at"]))
 
     def hosts(self, tasks: Iterable[tuple[str, str]]) -> frozenset[str]:
         """``host:port`` of every model request on record of some tasks (class, id), from the header lines alone.

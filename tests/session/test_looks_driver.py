@@ -218,6 +218,17 @@ def test_recordings_of_the_same_draw_stay(store: RecordingStore) -> None:
     assert store.trials("support", "a") == (1, 2, 3)
 
 
+def test_trials_that_were_added_to_a_draw_later_stay(store: RecordingStore) -> None:
+    """They are the first draw of theirs, and were paid for after the third draw of trial 1: nothing removes them."""
+    later = replace(store.load("support", "a", 1), begun_at=1000)
+    store.save(later)
+    store.save(replace(recording(3), begun_at=2000))
+    run = replace(run_of(store, 1, new=False), begun_at=1000)
+    end_draws(store, [run], {("support", "a"): [2, 3]})
+
+    assert store.trials("support", "a") == (1, 3)
+
+
 def test_without_a_recording_of_the_new_draw_the_old_one_stays(store: RecordingStore) -> None:
     """A trial that could not be stored replaces nothing."""
     run = replace(run_of(store, 1), recording=None)

@@ -31,9 +31,9 @@ def end_draws(
         if not own or any(run.recording is None for run in own):
             continue
         try:
-            left = {trial: draw for trial in trials if (draw := store.draw(agent, task, trial)) is not None}
+            left = {trial: drawn for trial in trials if (drawn := store.drawn(agent, task, trial)) is not None}
             is_new = all(run.new_draw for run in own)
-            older = [trial for trial, draw in left.items() if is_new or draw < min(run.draw for run in own)]
+            older = [trial for trial, drawn in left.items() if is_new or drawn.is_older_than(own)]
             if not older:
                 continue
             last = max(own, key=lambda run: run.trial)
