@@ -30,7 +30,7 @@ from pytest_fanout.records import (
     Totals,
     Verdict,
 )
-from pytest_fanout.session.looks.ending import left_out
+from pytest_fanout.session.looks.ending import left_out, superseded
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.masking import Masker
 from pytest_fanout.store.recordings import RecordingStore
@@ -221,6 +221,8 @@ class Finish:
                 problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
             elif self.mode != "live" and not told.stopped:
                 problems += left_out(self.store, told.task_runs)
+        if self.mode != "live":
+            problems += superseded(self.store, told.task_runs)
         selection = told.deselected > 0 or self.narrowed or told.node_ids_given
         partial = bool(
             selection

@@ -25,6 +25,7 @@ from pytest_fanout.store.scanner import Scanner
 SLUG_LENGTH = 60
 MAX_BYTES = 256 * 2**20  # a recording is read whole
 _MAX_HEADER = 2**20
+_MAX_END = 200
 MEND = "restore the file from git, or remove it and record anew: pytest --fanout-budget --fanout-mode=record"
 _TRIAL = re.compile(r"t([1-9][0-9]{0,5})\.jsonl\Z")
 
@@ -80,6 +81,20 @@ class RecordingStore:
         except (FileNotFoundError, NotADirectoryError):
             return ()
         return tuple(sorted(int(match.group(1)) for name in names if (match := _TRIAL.match(name))))
+
+    def superseded(self, agent: str, task: str) -> tuple[int, ...]:
+        """Recorded trials that another recording of the task names among those that it replaces, in order.
+
+        A draw that ended with fewer trials than the one before has removed them; here they were left beside it.
+        """
+        numbers = self.trials(agent, task)
+        replaced: set[str] = set()
+        for number in numbers if len(numbers) > 1 else ():
+            with contextlib.suppress(IntegrityError, OSError):
+                replaced.update(self._header(self.path(agent, task, number))["replaced"])
+        if not replaced:
+            return ()
+        return tuple(number for number in numbers if self._end(self.path(agent, task, number)) in replaced)
 
     def agents(self) -> tuple[str, ...]:
         """The classes that have a folder of recordings, by name."""
@@ -214,6 +229,15 @@ class RecordingStore:
             raise OSError(errno.EINVAL, "is a pipe")  # opening it would wait for a writer
         with path.open("rb") as file:
             return tape.header_of(file.readline(_MAX_HEADER).removesuffix(b"\n"), str(path), MEND)
+
+    def _end(self, path: Path) -> str | None:
+        """The digest that a file ends with, unproved; None: it has none."""
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _MAX_END))
+                return tape.end_of(file.read())
+        except OSError:
+            return None
 
     def _task_folder(self, agent: str, task: str) -> Path:
         return self.folder / check_agent_name(agent, str(self.folder)) / slug_of(task)

@@ -247,6 +247,16 @@ def checked_lines(data: bytes, where: str, mend: str) -> tuple[list[bytes], str]
     return lines[:-1], digest
 
 
+def end_of(tail: bytes) -> str | None:
+    """The digest in the end mark of a file whose last bytes these are, unproved; None: there is none."""
+    try:
+        end = json.loads(tail.rstrip().rpartition(b"\n")[2])
+    except ValueError:
+        return None
+    found = end.get("end") if isinstance(end, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def decode(data: bytes, where: str, mend: str) -> Recording:
     """The recording that a file holds.
 

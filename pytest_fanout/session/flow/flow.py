@@ -24,6 +24,7 @@ from pytest_fanout.session.flow.forecast import LastDraw, Trial, forecast, last_
 from pytest_fanout.session.flow.limits import paces_of, parse_spend_limit
 from pytest_fanout.session.flow.progress import Progress
 from pytest_fanout.session.flow.told import slowed_problem, stopped_problem
+from pytest_fanout.session.looks.ending import remove_superseded
 from pytest_fanout.store.files import remove_litter
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Flow:
         session, trials = self._session, [trial for trial in collected if trial is not None]
         if session.mode != "live":
             remove_litter(session.store.folder)
+            remove_superseded(session.store, ((trial.agent, trial.task) for trial in trials))
         try:
             prices = fleet_of(session.settings).prices
         except FanoutError:
