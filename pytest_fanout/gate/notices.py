@@ -75,9 +75,10 @@ def notices_of(
             f"({_share(base_table)} -> {_share(measured.table)}): the agent may be doing less than its work",
         )
     yield from _of_failures(notice_of=notice, run=run, agent=agent)
-    draws = max((task.draw for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
+    draws = max((task.redraws + 1 for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
     if draws > 2 and measured.draw in ("new", "mixed"):
-        yield notice("redrawn", f"some trials are on their draw {draws}: recording until green is not evidence")
+        text = f"some trials are on draw {draws} of the very same requests: recording until green is not evidence"
+        yield notice("redrawn", text)
 
 
 def _of_age(

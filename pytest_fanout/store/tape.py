@@ -43,7 +43,7 @@ _HEADER: Mapping[str, tuple[type, ...]] = {
     "hosts": (list,),
     "version": _TEXT,
 }
-_IMPORTED = frozenset({"imported"})  # from cassettes
+_SOME = frozenset({"imported", "redraws"})  # of cassettes; of repeated draws
 _EXCHANGE: Mapping[str, tuple[type, ...]] = {
     "seq": _WHOLE,
     "layer": _TEXT,
@@ -144,6 +144,7 @@ def _header_line(recording: Recording) -> dict[str, Any]:
         "exchanges": len(recording.exchanges),
         "hosts": sorted(hosts_of(recording.exchanges)),
         "version": _version(),
+        **({"redraws": recording.redraws} if recording.redraws else {}),
         **({"imported": list(recording.imported)} if recording.imported else {}),
     }
 
@@ -293,6 +294,7 @@ def decode(data: bytes, where: str, mend: str) -> Recording:
         header["draw"],
         tuple(header["replaced"]),
         digest,
+        header.get("redraws", 0),
         tuple(header.get("imported", ())),
     )
 
@@ -309,11 +311,13 @@ def header_of(text: bytes, where: str, mend: str) -> dict[str, Any]:
             mend="upgrade pytest-fanout",
         )
     try:
-        _check(header, _HEADER, _IMPORTED)
+        _check(header, _HEADER, _SOME)
         if version != FORMAT:
             raise _Malformed(f"format must be {FORMAT!r}")
         for key in ("models_requested", "models_served", "replaced", "hosts"):
             _items(header[key], (str,), key)
+        if type(header.get("redraws", 1)) is not int or header.get("redraws", 1) < 1:
+            raise _Malformed("redraws has the wrong type")
         if type(header.get("imported", [])) is not list:
             raise _Malformed("imported has the wrong type")
         _items(header.get("imported", []), (str,), "imported")

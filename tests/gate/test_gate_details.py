@@ -407,12 +407,22 @@ def test_few_tasks_and_few_trials_are_said(tmp_path: Path) -> None:
 def test_the_third_draw_is_told(world: World) -> None:
     """Recording until green is seen: the reader is told, though the evidence shows no growth at all."""
     run = redrawn(make_run())
+    run = replace(run, tasks=tuple(replace(task, draw=3, redraws=2) for task in run.tasks))
+
+    found = world.judge(run)
+
+    assert (found.classes[0].draw, found.verdict) == ("new", "pass")
+    assert texts(found)["redrawn"] == (
+        "support: some trials are on draw 3 of the very same requests: recording until green is not evidence"
+    )
+
+
+def test_draws_of_an_agent_that_changes_accuse_nobody(world: World) -> None:
+    """Each change of a prompt is recorded once: after two of them every trial is on its draw 3."""
+    run = redrawn(make_run())
     run = replace(run, tasks=tuple(replace(task, draw=3) for task in run.tasks))
 
-    (result,) = world.judge(run).classes
-
-    assert (result.draw, result.verdict) == ("new", "pass")
-    assert "redrawn" in {notice.slug for notice in result.notices}
+    assert "redrawn" not in slugs(world.judge(run))
 
 
 @pytest.mark.parametrize(("tasks", "verdict"), [(9, "inconclusive"), (10, "pass")])
