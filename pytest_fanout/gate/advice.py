@@ -36,8 +36,12 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
     elif "no-base" in slugs:
         say("set fetch-depth: 0 on actions/checkout, or name a commit with --fanout-base=REV")
     if "spend-limit" in slugs:
-        goes_on = "record --fanout-spend-limit=…" if run.mode != "live" else "live, with a higher --fanout-spend-limit"
-        return (*steps, f"pytest --fanout-budget --fanout-mode={goes_on}")
+        judged = [result.agent for result in verdict.classes]
+        narrowed = run.session.partial and set(judged) != agents_of(run)
+        only = "".join(f" --fanout-agent={agent}" for agent in judged) if narrowed else ""
+        if run.mode == "live":
+            return (*steps, f"{LIVE}{only}, with a higher --fanout-spend-limit")
+        return (*steps, f"{RECORD} --fanout-spend-limit=…{only}")
     if verdict.verdict == "shard":
         say("pytest --fanout-budget on all shards; a shard alone is never judged")
     stands_in_the_way = cause(run)

@@ -226,6 +226,8 @@ def _is_left_out(run: Run, agent: str) -> bool:
     """A class of which a partial run, or a shard, measured nothing is not judged at all."""
     if any(task.agent == agent for task in run.tasks):
         return False
+    if any(problem.agent == agent and problem.slug == "spend-limit" for problem in run.problems):
+        return False  # it was selected, and its turn never came
     return bool(run.session.shard) or (run.session.partial and not run.ci)
 
 

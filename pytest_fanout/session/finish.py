@@ -172,6 +172,9 @@ class Finish:
             return verdict
         folder = kept_in(self.settings)[0]
         accepted = [f"{folder}/approvals", *(f"{folder}/{result.agent}.json" for result in verdict.classes)]
+        accepts = tuple(other for other in verdict.next if other.startswith("fanout-baseline accept"))
+        if verdict.outcome == "within" and accepts:  # the anchor of what was recorded, and all of it in one commit
+            return replace(verdict, next=(*verdict.next, f"git add {' '.join(kept_in(self.settings))} && git commit"))
         if verdict.outcome == "within" or (folder in loose and repo.uncommitted(accepted)):
             step = f"git add {' '.join(loose)} && git commit"
             return replace(verdict, next=(step, *(other for other in verdict.next if other != step)))

@@ -113,8 +113,6 @@ def test_a_recording_comes_back(store: RecordingStore) -> None:
     original = recording(chat("a", "b"))
     original = dataclasses.replace(original, draw=3, redraws=2, replaced=("sha256:1", "sha256:2"), status="failed")
     original = dataclasses.replace(original, passed=False)
-        original, draw=3, replaced=("sha256:1", "sha256:2"), redraws=2, passed=False, status="failed"
-    )
 
     saved = store.save(original)
     loaded = store.load("support", "refund", 1)
