@@ -158,7 +158,11 @@ def accept(
         click.echo(f"wrote {clean(name)}")
     for name in done.removed:
         click.echo(f"removed {clean(name)}")
-    click.echo(f"\nnext:\n  git add {to_commit(settings)} && git commit\n  {approving.review_advice(settings, repo)}")
+    few = [clean(planned.agent) for planned in plan.classes if planned.few is not None]
+    verb = "lacks" if len(few) == 1 else "lack"
+    lack = f"  record the trials that {' and '.join(few)} {verb}, as said above, and accept again\n" if few else ""
+    commit = f"git add {to_commit(settings)} && git commit"
+    click.echo(f"\nnext:\n{lack}  {commit}\n  {approving.review_advice(settings, repo)}")
 
 
 @main.command(short_help="In an emergency, let a class pass for hours.")

@@ -185,6 +185,8 @@ def say_plan(plan: Plan) -> None:
             )
         if planned.provisional is not None:
             say(f"{planned.provisional} [provisional]", 2)
+        if planned.few is not None:
+            say(f"{clean(planned.few)} [few-trials]", 2)
         _say_changes(planned.changes)
         if planned.approval is not None:
             for name, bound in sorted(planned.approval.ceilings.items()):

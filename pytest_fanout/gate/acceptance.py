@@ -16,7 +16,9 @@ from pytest_fanout.explain.sites import site_stats
 from pytest_fanout.gate.author import Author, check_reason
 from pytest_fanout.gate.capacity_limits import changes_of
 from pytest_fanout.gate.classes import worst
+from pytest_fanout.gate.commands import RECORD
 from pytest_fanout.gate.drift import drift_lines
+from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening
@@ -163,6 +165,12 @@ def _check_run(run: Run, settings: Settings) -> None:
         raise NotAccepted("accept-shard", f"the report is of shard {run.session.shard} only", mend=whole)
     if run.session.partial:
         raise NotAccepted("accept-partial", "the report is of a partial run: tasks were left out", mend=whole)
+    if run.mode == "live":
+        raise NotAccepted(
+            "accept-live",
+            "the report is of a live run, which keeps no recordings: an anchor without them cannot be replayed",
+            mend=f"{RECORD}, then accept that; --fanout-mode=rerecord where the recordings still fit",
+        )
     changed = changed_inputs(dict(run.inputs), inputs_now(run, settings))
     if changed:
         raise NotAccepted(
@@ -290,6 +298,7 @@ def _plan_class(
         superseded=author.superseded(agent, path_name(approval.path) if approval else None),
         endings=endings(anchor),
         provisional=provisional_words(anchor, budget.judge_for(agent)),
+        few=few_words(anchor, run, budget.judge_for(agent), is_committed=False),
     )
 
 

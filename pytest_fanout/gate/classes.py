@@ -86,7 +86,8 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     if comparison is not None and anchor is not None:
         metrics = with_evidence(metrics, comparison, limits, measured.table)
         if is_valid:
-            problems += of_evidence(agent, comparison, grounds.budget.judge_for(agent))
+            rules, partial = grounds.budget.judge_for(agent), measured.partial
+            problems += of_evidence(agent, comparison, rules, mode=run.mode, partial=partial)
     if anchor is not None and covering is None and is_valid:
         problems += new_tasks_over(agent, anchor, measured, limits)
     problems += _of_metrics(agent, metrics, limits, anchor, measured, covering)

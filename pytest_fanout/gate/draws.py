@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pytest_fanout.gate.commands import LIVE, RECORD, WHOLE
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.judge import Draw, TrialTable, limit_value, table_of_baseline, table_of_runs, value_of
 from pytest_fanout.judge.distribution import PERCENTILES
@@ -78,11 +79,18 @@ def with_evidence(
     return tuple(out)
 
 
-def of_evidence(agent: str, comparison: Comparison, rules: JudgeRules) -> Iterator[Problem]:
-    """The reasons of the judge as problems and notices of the class."""
+def of_evidence(
+    agent: str, comparison: Comparison, rules: JudgeRules, *, mode: str, partial: bool
+) -> Iterator[Problem]:
+    """The reasons of the judge as problems and notices of the class, with the mend that goes on from such a run."""
     for reason in comparison.reasons:
         warned = rules.inconclusive == "warn" and reason.slug in _WARNED
-        yield Problem(reason.slug, f"{agent}: {reason.text}", "notice" if warned else reason.verdict, agent)
+        text = reason.text
+        if partial and reason.slug == "few-tasks-new-draw":
+            text = f"{text.partition('; mend: ')[0]}; mend: run the whole class: {WHOLE}"
+        elif mode == "live" and text.endswith(RECORD):
+            text = f"{text.removesuffix(RECORD)}{LIVE}, with as many trials as the evidence asks for"
+        yield Problem(reason.slug, f"{agent}: {text}", "notice" if warned else reason.verdict, agent)
 
 
 def new_tasks_over(agent: str, anchor: Baseline, measured: Measured, limits: Sequence[Limit]) -> Iterator[Problem]:

@@ -58,7 +58,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     problems += _of_commits(repo, base, head)
     if repo is None or head.rev is None or repo.resolve(head.rev) is None:
         classes = _without_commit(run)
-        return _verdict(run, classes, problems, base, head, settings)
+        return _verdict(run, classes, problems, base, head, settings, None)
     head_tree = read_tree(repo, head.rev, settings, "HEAD")
     base_rev = base.rev if base.rev and repo.resolve(base.rev) else None
     base_tree = head_tree
@@ -100,7 +100,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     if base.rev is None:
         # without a base nothing is within budget, whatever the numbers beside HEAD's own anchor look like
         results = [replace(result, verdict=worst((result.verdict, "no-base"))) for result in results]
-    return _verdict(run, results, problems, base, head, settings)
+    return _verdict(run, results, problems, base, head, settings, budget)
 
 
 def _of_commits(repo: Repository | None, base: Base, head: Head) -> list[Problem]:
@@ -234,6 +234,8 @@ def _is_left_out(run: Run, agent: str) -> bool:
     """A class of which a partial run, or a shard, measured nothing is not judged at all."""
     if any(task.agent == agent for task in run.tasks):
         return False
+    if any(problem.agent == agent and problem.slug == "spend-limit" for problem in run.problems):
+        return False  # it was selected, and its turn never came
     return bool(run.session.shard) or (run.session.partial and not run.ci)
 
 
@@ -251,6 +253,7 @@ def _verdict(
     base: Base,
     head: Head,
     settings: Settings,
+    budget: Budget | None,
 ) -> Verdict:
     seen: dict[str, Problem] = {}
     for problem in problems:
@@ -264,4 +267,4 @@ def _verdict(
     if run.session.shard and verdict in ("pass", "approved", "unapproved"):
         verdict = "shard"
     result = Verdict(verdict, tuple(classes), tuple(seen.values()), base, head)
-    return replace(result, next=next_steps(result, run, folder_of(settings), to_commit(settings)))
+    return replace(result, next=next_steps(result, run, folder_of(settings), to_commit(settings), budget))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from pytest_fanout.gate.completeness import Measured
+from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.loosening import pass_share_fell
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.judge import TrialTable
@@ -14,7 +15,6 @@ from pytest_fanout.judge.comparison import tasks_needed
 from pytest_fanout.judge.distribution import mean
 from pytest_fanout.records import MEASURED, Baseline, JudgeRules, MetricResult, Problem, Run
 
-FEW_TRIALS = 5
 _MOST_NAMES = 5
 #: A fall of mean fanout by this part, with fewer trials passing, looks like work left undone.
 SUSPICIOUS_FALL = Fraction(20, 100)
@@ -60,9 +60,9 @@ def notices_of(
             "not a percentile",
         )
     if anchor is not None:
-        fewest = min(len(task.trials) for task in anchor.tasks.values())
-        if fewest < FEW_TRIALS:
-            yield notice("few-trials", f"the anchor holds tasks with only {fewest} of {FEW_TRIALS} trials")
+        short = few_words(anchor, run, rules, is_committed=True)
+        if short is not None:
+            yield notice("few-trials", short)
         provisional = provisional_words(anchor, rules)
         if provisional is not None and measured.draw in ("new", "mixed"):
             yield notice("provisional", provisional)
@@ -76,9 +76,10 @@ def notices_of(
         )
     yield from _of_failures(notice_of=notice, run=run, agent=agent)
     yield from _of_branches(notice_of=notice, run=run, agent=agent)
-    draws = max((task.draw for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
+    draws = max((task.redraws + 1 for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
     if draws > 2 and measured.draw in ("new", "mixed"):
-        yield notice("redrawn", f"some trials are on their draw {draws}: recording until green is not evidence")
+        text = f"some trials are on draw {draws} of the very same requests: recording until green is not evidence"
+        yield notice("redrawn", text)
 
 
 def _of_age(

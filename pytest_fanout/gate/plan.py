@@ -30,6 +30,7 @@ class PlannedClass:
     superseded: tuple[str, ...]  # file names of this branch's older approvals for the class
     endings: Mapping[str, int] = field(default_factory=dict)  # of the anchor's trials: trials passed capped failed
     provisional: str | None = None  # why the anchor is only that
+    few: str | None = None  # that it holds few trials, and what mends it
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_fanout.gate.few_trials import enough
 from pytest_fanout.judge.sessions import anchor_sessions
 from pytest_fanout.records import Baseline, JudgeRules
 
@@ -11,10 +12,10 @@ def provisional_words(anchor: Baseline, rules: JudgeRules) -> str | None:
     sessions = anchor_sessions(anchor)
     if sessions is None or sessions >= rules.sessions:
         return None
-    trials = min(len(task.trials) for task in anchor.tasks.values())
+    trials = max(min(len(task.trials) for task in anchor.tasks.values()) + 1, enough(rules))
     return (
         f"the anchor is provisional: it was recorded in {sessions} session{'' if sessions == 1 else 's'} of "
         f"{rules.sessions} (begun an hour or more apart), and all trials of one session can be off by the same 10 %; "
-        f"mend: an hour later pytest --fanout-budget --fanout-mode=record --fanout-trials={trials + 1}, and accept it, "
+        f"mend: an hour later pytest --fanout-budget --fanout-mode=record --fanout-trials={trials}, and accept it, "
         "or sessions = 1 in [judge] for a model without such swings"
     )

@@ -109,6 +109,7 @@ class TaskRun:
     recording: str | None = None  # digest of the recording that it ran on or made
     new_draw: bool = False  # it ran live, now
     draw: int = 1  # how many times this trial has been recorded
+    redraws: int = 0  # how many times in a row the same requests were drawn anew
     begun_at: int | None = None
     models_requested: tuple[str, ...] = ()
     models_served: tuple[str, ...] = ()
@@ -270,6 +271,7 @@ class Recording:
     draw: int = 1
     replaced: tuple[str, ...] = ()  # digests of the draws that it replaces, oldest first
     digest: str = ""
+    redraws: int = 0  # how many times in a row the same requests were drawn anew
     imported: tuple[str, ...] = ()  # the cassettes that it was made from: no durations, no order of concurrent calls
     branched_from: str | None = None  # digest of the recording whose beginning it keeps, the one that first drew it
     shared: int = 0  # of its exchanges, the first ones: those of that beginning

@@ -174,7 +174,9 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
     if session.shard:
         texts.append(f"shard {session.shard}: only the combined shards are judged")
     if session.partial:
-        texts.append(f"partial {tasks}/{session.expected}: a selection left tasks out; nothing can be accepted from it")
+        stopped = any(problem.slug == "spend-limit" for problem in run.problems)
+        left_out = "a selection and the spend limit" if stopped else "a selection"
+        texts.append(f"partial {tasks}/{session.expected}: {left_out} left tasks out; nothing can be accepted from it")
     left = [
         f"{count:,} {word}"
         for word, count in (

@@ -32,7 +32,7 @@ from pytest_fanout.records import (
     Totals,
     Verdict,
 )
-from pytest_fanout.session.looks.ending import left_out
+from pytest_fanout.session.looks.ending import left_out, superseded
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.masking import Masker
 from pytest_fanout.store.recordings import RecordingStore
@@ -184,6 +184,9 @@ class Finish:
             return verdict
         folder = kept_in(self.settings)[0]
         accepted = [f"{folder}/approvals", *(f"{folder}/{result.agent}.json" for result in verdict.classes)]
+        accepts = tuple(other for other in verdict.next if other.startswith("fanout-baseline accept"))
+        if verdict.outcome == "within" and accepts:  # the anchor of what was recorded, and all of it in one commit
+            return replace(verdict, next=(*verdict.next, f"git add {' '.join(kept_in(self.settings))} && git commit"))
         if verdict.outcome == "within" or (folder in loose and repo.uncommitted(accepted)):
             step = f"git add {' '.join(loose)} && git commit"
             return replace(verdict, next=(step, *(other for other in verdict.next if other != step)))
@@ -234,6 +237,8 @@ class Finish:
                 problems.append(Problem("nothing-ran", _NOTHING_RAN, "incomplete"))
             elif self.mode != "live" and not told.stopped:
                 problems += left_out(self.store, told.task_runs)
+        if self.mode != "live":
+            problems += superseded(self.store, told.task_runs)
         selection = told.deselected > 0 or self.narrowed or told.node_ids_given
         partial = bool(
             selection

@@ -198,9 +198,10 @@ class FanoutSession:
         as many as ``trials`` in ``[judge]`` allows a new draw."""
         if self.trials is not None:
             return tuple(range(1, self.trials + 1))
-        recorded = self.store.trials(agent, task) if self.mode != "live" else ()
+        recorded = set(self.store.trials(agent, task)) if self.mode != "live" else set()
+        recorded.difference_update(self.store.superseded(agent, task) if recorded else ())
         if self.mode == "replay":
-            return tuple(recorded) or (1,)
+            return tuple(sorted(recorded)) or (1,)
         return tuple(sorted({*recorded, *range(1, self._most_trials(agent) + 1)}))
 
     def _most_trials(self, agent: str) -> int:

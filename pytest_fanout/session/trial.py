@@ -258,6 +258,7 @@ class TrialRunner:
                     replaced=(*old.replaced, old.digest) if old else (),
                     branched_from=branch.root if branch is not None and shared else None,
                     shared=shared,
+                    redraws=self._redraws(work, old, live.trace.exchanges),
                 )
                 proof = self._prove(self.prover, work, made)
                 if proof.differences:
@@ -273,6 +274,21 @@ class TrialRunner:
         task_run = self._task_run(work, live, stored, problems=(*told, *problems), new_draw=True)
         saved = live.trace.replayed_calls
         return replace(task_run, volatile=volatile, saved_calls=saved), live.error
+
+    def _redraws(self, work: MeasuredTask, old: Recording | None, exchanges: Sequence[Exchange]) -> int:
+        """How many times in a row this trial was drawn anew though the agent asked for the same as before.
+
+        A new draw of an agent that has changed is none of them, however many there were: a stale recording is replaced
+        because its requests differ, and a whole new draw counts where its first model request stands on the old one.
+        """
+        if old is None or self.mode != "rerecord":
+            return 0
+        first = next((exchange.request for exchange in exchanges if exchange.role == "model"), None)
+        if first is None:
+            return 0
+        first = self.redact(first, None)[0]
+        same = ReplaySource(old, self.volatile, work.label).answer(first, "model") is not None
+        return old.redraws + 1 if same else 0
 
     def _prove(self, prover: Prover, work: MeasuredTask, made: Recording) -> Proof:
         """Have the trial replayed at once from its stored form.
@@ -350,6 +366,7 @@ class TrialRunner:
             recording=recording.digest if recording else None,
             new_draw=new_draw,
             draw=recording.draw if recording else 1,
+            redraws=recording.redraws if recording else 0,
             begun_at=recording.begun_at if recording else played.trace.begun_at,
             models_requested=measured.models_requested,
             models_served=measured.models_served,

@@ -13,11 +13,11 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_fanout.config import AGENT_NAME, check_agent_name
 from pytest_fanout.errors import IntegrityError, StorageError
-from pytest_fanout.records import Exchange, HttpAnswer, Recording
+from pytest_fanout.records import Exchange, HttpAnswer, Recording, TaskRun
 from pytest_fanout.store import files, tape
 from pytest_fanout.store.findings import findings, path_of
 from pytest_fanout.store.scanner import Scanner
@@ -25,6 +25,7 @@ from pytest_fanout.store.scanner import Scanner
 SLUG_LENGTH = 60
 MAX_BYTES = 256 * 2**20  # a recording is read whole
 _MAX_HEADER = 2**20
+_MAX_END = 200
 MEND = "restore the file from git, or remove it and record anew: pytest --fanout-budget --fanout-mode=record"
 _TRIAL = re.compile(r"t([1-9][0-9]{0,5})\.jsonl\Z")
 
@@ -34,6 +35,22 @@ def slug_of(task: str) -> str:
     ascii_text = unicodedata.normalize("NFKD", task).encode("ascii", "ignore").decode("ascii").lower()
     slug = re.sub(r"[^a-z0-9]+", "-", ascii_text).strip("-")[:SLUG_LENGTH].rstrip("-") or "task"
     return f"{slug}-{hashlib.sha256(task.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+
+
+class Drawn(NamedTuple):
+    """How many times a trial has been recorded, and when it was last."""
+
+    draw: int
+    begun_at: int  # unix seconds
+
+    def is_older_than(self, runs: Iterable[TaskRun]) -> bool:
+        """Whether it was left behind by the draw that some trials of its task, replayed now, belong to.
+
+        A trial that was added to a draw later is recorded for the first time, and is of that draw all the same.
+        """
+        runs = tuple(runs)
+        begun = [run.begun_at for run in runs if run.begun_at is not None]
+        return self.draw < min(run.draw for run in runs) and not (begun and self.begun_at > min(begun))
 
 
 class RecordingStore:
@@ -64,6 +81,20 @@ class RecordingStore:
         except (FileNotFoundError, NotADirectoryError):
             return ()
         return tuple(sorted(int(match.group(1)) for name in names if (match := _TRIAL.match(name))))
+
+    def superseded(self, agent: str, task: str) -> tuple[int, ...]:
+        """Recorded trials that another recording of the task names among those that it replaces, in order.
+
+        A draw that ended with fewer trials than the one before has removed them; here they were left beside it.
+        """
+        numbers = self.trials(agent, task)
+        replaced: set[str] = set()
+        for number in numbers if len(numbers) > 1 else ():
+            with contextlib.suppress(IntegrityError, OSError):
+                replaced.update(self._header(self.path(agent, task, number))["replaced"])
+        if not replaced:
+            return ()
+        return tuple(number for number in numbers if self._end(self.path(agent, task, number)) in replaced)
 
     def agents(self) -> tuple[str, ...]:
         """The classes that have a folder of recordings, by name."""
@@ -171,13 +202,14 @@ class RecordingStore:
             return None
         return tape.checked_lines(data, str(path), MEND)[1]
 
-    def draw(self, agent: str, task: str, trial: int) -> int | None:
-        """How many times a trial has been recorded, from its header line; None: no file, or one without a header."""
+    def drawn(self, agent: str, task: str, trial: int) -> Drawn | None:
+        """Which draw a trial is of, from its header line; None: no file, or one without a header."""
         path = self.path(agent, task, trial)
         try:
-            return int(self._header(path)["draw"])
+            header = self._header(path)
         except (IntegrityError, OSError):
             return None
+        return Drawn(int(header["draw"]), int(header["begun_at"]))
 
     def hosts(self, tasks: Iterable[tuple[str, str]]) -> frozenset[str]:
         """``host:port`` of every model request on record of some tasks (class, id), from the header lines alone.
@@ -197,6 +229,15 @@ class RecordingStore:
             raise OSError(errno.EINVAL, "is a pipe")  # opening it would wait for a writer
         with path.open("rb") as file:
             return tape.header_of(file.readline(_MAX_HEADER).removesuffix(b"\n"), str(path), MEND)
+
+    def _end(self, path: Path) -> str | None:
+        """The digest that a file ends with, unproved; None: it has none."""
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _MAX_END))
+                return tape.end_of(file.read())
+        except OSError:
+            return None
 
     def _task_folder(self, agent: str, task: str) -> Path:
         return self.folder / check_agent_name(agent, str(self.folder)) / slug_of(task)

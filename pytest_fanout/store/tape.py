@@ -43,7 +43,7 @@ _HEADER: Mapping[str, tuple[type, ...]] = {
     "hosts": (list,),
     "version": _TEXT,
 }
-_OPTIONAL = frozenset({"imported", "branched"})  # from cassettes; with the beginning of another recording
+_OPTIONAL = frozenset({"imported", "branched", "redraws"})  # from cassettes; with another's beginning; drawn anew
 _BRANCHED: Mapping[str, tuple[type, ...]] = {"from": _TEXT, "exchanges": _WHOLE}
 _EXCHANGE: Mapping[str, tuple[type, ...]] = {
     "seq": _WHOLE,
@@ -147,6 +147,7 @@ def _header_line(recording: Recording) -> dict[str, Any]:
         "exchanges": len(recording.exchanges),
         "hosts": sorted(hosts_of(recording.exchanges)),
         "version": _version(),
+        **({"redraws": recording.redraws} if recording.redraws else {}),
         **({"imported": list(recording.imported)} if recording.imported else {}),
         **_branched(recording),
     }
@@ -257,6 +258,16 @@ def checked_lines(data: bytes, where: str, mend: str) -> tuple[list[bytes], str]
     return lines[:-1], digest
 
 
+def end_of(tail: bytes) -> str | None:
+    """The digest in the end mark of a file whose last bytes these are, unproved; None: there is none."""
+    try:
+        end = json.loads(tail.rstrip().rpartition(b"\n")[2])
+    except ValueError:
+        return None
+    found = end.get("end") if isinstance(end, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def decode(data: bytes, where: str, mend: str) -> Recording:
     """The recording that a file holds.
 
@@ -293,6 +304,7 @@ def decode(data: bytes, where: str, mend: str) -> Recording:
         header["draw"],
         tuple(header["replaced"]),
         digest,
+        header.get("redraws", 0),
         tuple(header.get("imported", ())),
         header.get("branched", {}).get("from"),
         header.get("branched", {}).get("exchanges", 0),
@@ -316,6 +328,8 @@ def header_of(text: bytes, where: str, mend: str) -> dict[str, Any]:
             raise _Malformed(f"format must be {FORMAT!r}")
         for key in ("models_requested", "models_served", "replaced", "hosts"):
             _items(header[key], (str,), key)
+        if type(header.get("redraws", 1)) is not int or header.get("redraws", 1) < 1:
+            raise _Malformed("redraws has the wrong type")
         if type(header.get("imported", [])) is not list:
             raise _Malformed("imported has the wrong type")
         _items(header.get("imported", []), (str,), "imported")

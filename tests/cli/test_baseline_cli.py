@@ -63,6 +63,10 @@ def test_accept_shows_the_table_first_and_needs_a_yes(world: World) -> None:
     assert lines[2].split() == ["support", "fanout.p95", "19", "25", "20", "OVER"]
     assert "support: its anchor gets looser, and a reviewer has to approve that" in lines
     assert "  20 of 20 trials passed; 0 capped, 0 failed" in lines
+    assert (
+        "  the anchor holds tasks with only 1 of 5 trials; mend: record the others first: pytest --fanout-budget "
+        "--fanout-mode=record --fanout-trials=5, then accept [few-trials]"
+    ) in lines
     assert "  metric fanout.p95: 19 -> 25" in lines
     assert "  covered up to: fanout.p95 27" in lines
     assert asked.output.endswith(
@@ -76,7 +80,8 @@ def test_accept_shows_the_table_first_and_needs_a_yes(world: World) -> None:
     assert done.exit_code == 0
     assert "wrote baselines/support.json" in done.output
     assert done.output.endswith(
-        "next:\n  git add baselines fixtures/recordings && git commit\n"
+        "next:\n  record the trials that support lacks, as said above, and accept again\n"
+        "  git add baselines fixtures/recordings && git commit\n"
         "  have baselines/ reviewed: there is no CODEOWNERS file, so that anybody's\n"
         "    review counts (fanout-baseline init)\n"
     )

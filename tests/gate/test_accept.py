@@ -271,6 +271,14 @@ def refused_runs() -> list[tuple[str, Run, dict[str, Any], str]]:
             f"the report is of a partial run: tasks were left out{WHOLE}{SEE}accept-partial",
         ),
         (
+            "live",
+            replace(run, mode="live"),
+            {},
+            "the report is of a live run, which keeps no recordings: an anchor without them cannot be replayed\n"
+            "  mend: pytest --fanout-budget --fanout-mode=record, then accept that; --fanout-mode=rerecord where the "
+            f"recordings still fit{SEE}accept-live",
+        ),
+        (
             "stale",
             with_trials(run, "t03", status="stale"),
             {},

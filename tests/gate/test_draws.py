@@ -68,8 +68,9 @@ def test_provisional() -> None:
     assert provisional_words(two, JudgeRules()) == (
         "the anchor is provisional: it was recorded in 2 sessions of 3 (begun an hour or more apart), and all trials "
         "of one session can be off by the same 10 %; mend: an hour later pytest --fanout-budget --fanout-mode=record "
-        "--fanout-trials=4, and accept it, or sessions = 1 in [judge] for a model without such swings"
+        "--fanout-trials=5, and accept it, or sessions = 1 in [judge] for a model without such swings"
     )
+    assert "--fanout-trials=6, and" in str(provisional_words(anchor_of({"a": [0] * 5}), JudgeRules()))
     assert provisional_words(two, JudgeRules(sessions=2)) is None
     assert provisional_words(anchor_of({"a": [None]}), JudgeRules()) is None
 

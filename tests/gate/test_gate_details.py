@@ -14,7 +14,7 @@ from gate_world import NOW, TODAY, TWENTY, World, git, make_run, redrawn, slugs,
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.gate import committed_budget, evaluate, read_anchors, read_sites
 from pytest_fanout.gate.costs import with_costs
-from pytest_fanout.records import Base, Head, Problem, Verdict
+from pytest_fanout.records import Base, Head, Problem, SessionFacts, Verdict
 from pytest_fanout.store.git import Repository
 
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
@@ -49,6 +49,7 @@ def test_a_regression_says_old_new_and_limit(world: World) -> None:
         ("tokens.p95", 1900, 2500, 2399, True),
     ]
     assert found.next == (
+        "pytest --fanout-budget --fanout-mode=record --fanout-trials=5",
         'fanout-baseline accept --agent support --reason "…"',
         "git add baselines fixtures/recordings && git commit, once accepted",
     )
@@ -406,28 +407,44 @@ def test_few_tasks_and_few_trials_are_said(tmp_path: Path) -> None:
 def test_the_third_draw_is_told(world: World) -> None:
     """Recording until green is seen: the reader is told, though the evidence shows no growth at all."""
     run = redrawn(make_run())
+    run = replace(run, tasks=tuple(replace(task, draw=3, redraws=2) for task in run.tasks))
+
+    found = world.judge(run)
+
+    assert (found.classes[0].draw, found.verdict) == ("new", "pass")
+    assert texts(found)["redrawn"] == (
+        "support: some trials are on draw 3 of the very same requests: recording until green is not evidence"
+    )
+
+
+def test_draws_of_an_agent_that_changes_accuse_nobody(world: World) -> None:
+    """Each change of a prompt is recorded once: after two of them every trial is on its draw 3."""
+    run = redrawn(make_run())
     run = replace(run, tasks=tuple(replace(task, draw=3) for task in run.tasks))
 
-    (result,) = world.judge(run).classes
-
-    assert (result.draw, result.verdict) == ("new", "pass")
-    assert "redrawn" in {notice.slug for notice in result.notices}
+    assert "redrawn" not in slugs(world.judge(run))
 
 
 @pytest.mark.parametrize(("tasks", "verdict"), [(9, "inconclusive"), (10, "pass")])
 def test_a_new_draw_of_few_tasks_is_no_pass(world: World, tasks: int, verdict: str) -> None:
     """few-tasks-new-draw: below ten tasks chance alone is larger than any budget; ten may pass."""
-    run = make_run(mode="record")
-    few = tuple(replace(task, new_draw=True) for task in run.tasks if task.task in sorted(TWENTY)[:tasks])
-    run = replace(run, tasks=few, session=replace(run.session, partial=True))
+    names, run = sorted(TWENTY)[:tasks], redrawn(make_run())
+    part = replace(
+        run, tasks=tuple(task for task in run.tasks if task.task in names), session=SessionFacts(partial=True)
+    )
+    selected = world.judge(part).classes[0]
+    world.anchor(make_run({name: TWENTY[name] for name in names}))
+    world.commit()
+    whole = world.judge(redrawn(make_run({name: TWENTY[name] for name in names})), base="HEAD").classes[0]
 
-    (result,) = world.judge(run).classes
-
-    assert result.verdict == verdict
-    assert [problem.text for problem in result.problems] == [
-        "support: a new draw of 9 tasks cannot be shown to be within budget, at least 10 are needed; "
-        "mend: accept it as the new anchor, or add tasks"
-    ] * (verdict == "inconclusive")
+    for result, mend in (
+        (selected, "run the whole class: pytest --fanout-budget"),
+        (whole, "accept it as the new anchor, or add tasks"),
+    ):
+        assert result.verdict == verdict
+        assert [problem.text for problem in result.problems] == [
+            f"support: a new draw of 9 tasks cannot be shown to be within budget, at least 10 are needed; mend: {mend}"
+        ] * (verdict == "inconclusive")
 
 
 def test_trials_of_another_number_of_draws_still_count_once(world: World) -> None:
@@ -614,7 +631,7 @@ def test_several_new_classes_are_accepted_by_one_command(tmp_path: Path) -> None
     """One plain accept takes them all; beside a class that stands in the way each is named."""
     world = World.make(tmp_path / "project")
     world.commit()
-    runs = [make_run(agent=agent) for agent in ("support", "triage", "sales")]
+    runs = [make_run(dict.fromkeys(TWENTY, [1] * 5), agent) for agent in ("support", "triage", "sales")]
     run = replace(
         runs[0],
         agents=tuple(made.agents[0] for made in runs),

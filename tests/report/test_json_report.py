@@ -200,6 +200,7 @@ TRIALS = st.builds(
     recording=st.none() | TEXT,
     new_draw=st.booleans(),
     draw=st.integers(1, 9),
+    redraws=st.integers(0, 9),
     begun_at=st.none() | COUNT,
     models_requested=TEXTS,
     models_served=TEXTS,

@@ -11,6 +11,7 @@ from pytest_fanout.records import Needs, Problem, TaskRun
 from pytest_fanout.session.flow.forecast import Trial
 from pytest_fanout.session.looks.agenda import Agenda
 from pytest_fanout.session.looks.told import withheld_problems
+from pytest_fanout.store.recordings import Drawn
 
 THREE = ("a", "b", "c")
 NEEDED = Needs(THREE, 1, "look")
@@ -29,6 +30,7 @@ class World:
     needs: list[Needs] = field(default_factory=list)
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of recordings, by the anchor
     draws: Mapping[Trial, int] = field(default_factory=dict)
+    begun: Mapping[Trial, int] = field(default_factory=dict)  # unix seconds
     odd: Mapping[Trial, TaskRun | None] = field(default_factory=dict)  # how these end; None: without a number
     runs: list[TaskRun] = field(default_factory=list)
     rounds: list[str] = field(default_factory=list)
@@ -40,8 +42,9 @@ class World:
     def is_guided(self, agent: str, task: str) -> bool:
         return task not in self.unguided
 
-    def recorded_draw(self, trial: Trial) -> int | None:
-        return self.draws.get(trial, 1) if trial.trial in self.recorded.get(trial.task, ()) else None
+    def drawn(self, trial: Trial) -> Drawn | None:
+        recorded = trial.trial in self.recorded.get(trial.task, ())
+        return Drawn(self.draws.get(trial, 1), self.begun.get(trial, 0)) if recorded else None
 
     def named(self, agent: str, task: str) -> Sequence[str | None]:
         return list(self.names.get(task, ()))
@@ -59,10 +62,10 @@ class World:
         return self.rounds
 
     def ended(self, trial: Trial) -> TaskRun:
-        live = trial.task in self.stale or self.recorded_draw(trial) is None
+        live = trial.task in self.stale or self.drawn(trial) is None
         return replace(
             ended(trial), new_draw=live, recording=f"{trial.task}{trial.trial}", spent_calls=4 if live else 0,
-            draw=self.draws.get(trial, 1),
+            draw=self.draws.get(trial, 1), begun_at=self.begun.get(trial, 0),
         )  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def test_a_draw_ends_as_soon_as_nothing_is_needed() -> None:
     assert sorted(f"{task}{number}" for _, task, number in world.agenda.withheld) == [
         f"{task}{number}" for task in THREE for number in (2, 3, 4, 5)
     ]
-    assert world.agenda.looks("support") == (1, 5)
+    assert world.agenda.looks("support") == (1, 1, 5)
 
 
 def test_what_the_judge_asks_for_runs_trial_by_trial() -> None:
@@ -90,7 +93,7 @@ def test_what_the_judge_asks_for_runs_trial_by_trial() -> None:
     world = World(needs=[NEEDED, Needs(("b",), 2, "backstop")])
 
     assert world.run_all() == ["a1 b1 c1", "a2 b2 c2", "b3 b4"]
-    assert world.agenda.looks("support") == (4, 5)
+    assert world.agenda.looks("support") == (2, 4, 5)
     assert len(world.agenda.withheld) == 15 - 8
 
 
@@ -109,7 +112,7 @@ def test_valid_recordings_are_replayed_without_being_asked_for() -> None:
 
     assert world.run_all() == ["a1 b1 c1", "a2 c2", "a3 c3", "a4 c4", "a5 c5", "b2"]
     assert [trial.trial for trial in world.agenda.withheld] == [3, 4, 5]
-    assert world.agenda.looks("support") == (2, 5)  # of b: the others have nothing left
+    assert world.agenda.looks("support") == (2, 2, 5)  # of b: the others have nothing left
 
 
 def test_a_trial_that_is_missing_of_the_anchors_draw_is_run() -> None:
@@ -143,6 +146,15 @@ def test_an_older_draw_that_was_left_behind_is_not_taken_for_free() -> None:
     world = World(stale=frozenset(), draws={trial_of(f"{task}1"): 2 for task in THREE})
 
     assert world.run_all() == ["a1 b1 c1"]
+
+
+def test_trials_that_were_added_to_a_draw_later_belong_to_it() -> None:
+    """Its first two trials are the fourth draw of theirs, and the others the first: the older ones had been removed."""
+    firsts = {trial_of(f"{task}{number}"): 4 for task in THREE for number in (1, 2)}
+    later = {trial_of(f"{task}{number}"): 3600 for task in THREE for number in (3, 4, 5)}
+    world = World(stale=frozenset(), draws=firsts, begun=later)
+
+    assert world.run_all() == [f"a{n} b{n} c{n}" for n in range(1, 6)]
 
 
 def test_tasks_that_evidence_cannot_spare_run_at_once_and_whole() -> None:
@@ -205,6 +217,16 @@ def test_trials_withheld() -> None:
         "support: 9 trials withheld: evidence stood after 2 of 5 trials a task; 24 live calls made, about 36 saved"
     ]
     assert withheld_problems(world.agenda, world.runs, {"support": True})[0].slug == "trials-withheld"
+
+
+def test_tasks_that_ran_unlike_numbers_of_trials_are_told_apart() -> None:
+    """Only one task had its second trial: nobody reads that all had two."""
+    world = World(needs=[Needs(("b",), 1, "backstop")])
+
+    assert told(world, {"support": True}) == [
+        "support: 11 trials withheld: evidence stood after 1 to 2 of 5 trials a task; 16 live calls made, "
+        "about 44 saved"
+    ]
 
 
 def test_why_trials_were_withheld_is_never_guessed() -> None:

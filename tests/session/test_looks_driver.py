@@ -31,7 +31,7 @@ from pytest_fanout.records import (
 from pytest_fanout.session.flow.forecast import Trial, forecast
 from pytest_fanout.session.flow.progress import Progress
 from pytest_fanout.session.looks.driver import Looks, looks_of
-from pytest_fanout.session.looks.ending import beyond, end_draws, left_out
+from pytest_fanout.session.looks.ending import beyond, end_draws, left_out, remove_superseded, superseded
 from pytest_fanout.store.recordings import RecordingStore
 
 BUDGET = Budget(
@@ -218,6 +218,17 @@ def test_recordings_of_the_same_draw_stay(store: RecordingStore) -> None:
     assert store.trials("support", "a") == (1, 2, 3)
 
 
+def test_trials_that_were_added_to_a_draw_later_stay(store: RecordingStore) -> None:
+    """They are the first draw of theirs, and were paid for after the third draw of trial 1: nothing removes them."""
+    later = replace(store.load("support", "a", 1), begun_at=1000)
+    store.save(later)
+    store.save(replace(recording(3), begun_at=2000))
+    run = replace(run_of(store, 1, new=False), begun_at=1000)
+    end_draws(store, [run], {("support", "a"): [2, 3]})
+
+    assert store.trials("support", "a") == (1, 3)
+
+
 def test_without_a_recording_of_the_new_draw_the_old_one_stays(store: RecordingStore) -> None:
     """A trial that could not be stored replaces nothing."""
     run = replace(run_of(store, 1), recording=None)
@@ -252,6 +263,55 @@ def test_a_fixed_number_ends_a_draw_where_all_of_it_ran(store: RecordingStore) -
 
     assert beyond(store, both, 2) == {("support", "a"): [3]}
     assert beyond(store, both[:1], 2) == {}
+
+
+@pytest.fixture
+def laid_over(store: RecordingStore, tmp_path: Path) -> RecordingStore:
+    """A draw that ended with trial 1 was made elsewhere, and its recording laid over the older three here."""
+    elsewhere = RecordingStore(tmp_path / "elsewhere", {})
+    for trial in (1, 2, 3):
+        elsewhere.save(store.load("support", "a", trial))
+    end_draws(elsewhere, [run_of(elsewhere, 1)], {("support", "a"): [2, 3]})
+    store.save(elsewhere.load("support", "a", 1))
+    return store
+
+
+def test_recordings_superseded(laid_over: RecordingStore) -> None:
+    """What a recording beside them names as replaced is no trial of the task: told, and neither missing nor stale."""
+    run = run_of(laid_over, 1, new=False)
+
+    assert laid_over.trials("support", "a") == (1, 2, 3)
+    assert laid_over.superseded("support", "a") == (2, 3)
+    assert left_out(laid_over, [run]) == []
+    folder = laid_over.path("support", "a", 1).parent.relative_to(laid_over.folder).as_posix()
+    assert superseded(laid_over, [run]) == [
+        Problem(
+            "recordings-superseded",
+            "support: 2 recordings are of a draw that others beside them have replaced, and did not run: "
+            f"{folder}/t2.jsonl, {folder}/t3.jsonl; mend: remove them, as the next --fanout-mode=record does",
+            "notice",
+            "support",
+        )
+    ]
+
+
+def test_the_next_record_run_removes_what_was_superseded(laid_over: RecordingStore) -> None:
+    """As it had been removed where the newer draw was made. What nothing names stays, whatever it is."""
+    laid_over.save(recording(4, said="another"))
+    remove_superseded(laid_over, [("support", "a")])
+
+    assert laid_over.trials("support", "a") == (1, 4)
+    assert superseded(laid_over, [run_of(laid_over, 1, new=False)]) == []
+
+
+def test_a_damaged_recording_supersedes_nothing(laid_over: RecordingStore) -> None:
+    """Its header cannot be read, or its end mark is gone: then the file is met as it is, and refused by name."""
+    path = laid_over.path("support", "a", 2)
+    path.write_bytes(path.read_bytes()[:-40])
+    assert laid_over.superseded("support", "a") == (3,)
+    path = laid_over.path("support", "a", 1)
+    path.write_bytes(b"{" + path.read_bytes())
+    assert laid_over.superseded("support", "a") == ()
 
 
 def test_trials_left_out(store: RecordingStore) -> None:

@@ -203,3 +203,14 @@ def test_a_recording_of_a_newer_format_is_not_recorded_over(trials: Trials, mode
     assert [problem.slug for problem in task_run.problems if problem.verdict == "integrity"] == ["recording-format"]
     assert path.read_bytes() == newer
     assert len(model.log) == asked
+
+
+def test_only_draws_of_the_same_requests_are_counted_as_repeated(trials: Trials, model: ModelServer) -> None:
+    """Three draws of one request are two repeated ones, whatever is redacted; another request begins anew, and a stale
+    recording is none of them."""
+    asking = lambda text: lambda: ask(model.base_url, text)  # noqa: E731
+    modes = [("record", "I am Mallory"), *[("rerecord", "I am Mallory")] * 2, ("rerecord", "hi"), ("record", "you")]
+    runs = [trials.run(mode, asking(text), without_names) for mode, text in modes]
+
+    assert [(run.draw, run.redraws) for run in runs] == [(1, 0), (2, 1), (3, 2), (4, 0), (5, 0)]
+    assert trials.run("replay", asking("you"), without_names).draw == 5

@@ -259,6 +259,12 @@ def test_what_is_not_committed_is_the_next_step_in_its_turn(tmp_path: Path) -> N
         return finish._with_what_is_loose(replace(stale, next=next_), world.repo, world.repo.uncommitted(kept)).next
 
     assert steps(next_=("record",)) == ("record",)
+    world.write("fixtures/recordings/support/t1.jsonl", "{}")
+    within = replace(stale, verdict="approved", next=("fanout-baseline accept",))
+    assert finish._with_what_is_loose(within, world.repo, world.repo.uncommitted(kept)).next == (
+        "fanout-baseline accept", "git add baselines fixtures/recordings fixtures/support.jsonl && git commit",
+    )  # fmt: skip
+    (world.folder / "fixtures/recordings/support/t1.jsonl").unlink()
     world.write("baselines/budget.toml", "schema = 1\n# mine\n")
     assert steps(next_=("record",)) == (
         "record", "git add baselines/budget.toml && git commit: only what is committed holds",

@@ -111,7 +111,8 @@ def test_a_removed_recording_is_gone_with_its_folder(store: RecordingStore) -> N
 def test_a_recording_comes_back(store: RecordingStore) -> None:
     """Header, exchanges and digest; what save gives back is what load reads."""
     original = recording(chat("a", "b"))
-    original = dataclasses.replace(original, draw=3, replaced=("sha256:1", "sha256:2"), passed=False, status="failed")
+    original = dataclasses.replace(original, draw=3, redraws=2, replaced=("sha256:1", "sha256:2"), status="failed")
+    original = dataclasses.replace(original, passed=False)
 
     saved = store.save(original)
     loaded = store.load("support", "refund", 1)

@@ -23,7 +23,8 @@ from pytest_fanout.session.flow import allowance
 from pytest_fanout.session.flow.forecast import LastDraw, Trial, forecast, last_draw
 from pytest_fanout.session.flow.limits import paces_of, parse_spend_limit
 from pytest_fanout.session.flow.progress import Progress
-from pytest_fanout.session.flow.told import slowed_problem, stopped_problem
+from pytest_fanout.session.flow.told import slowed_problem, stopped_problem, unbegun_problem
+from pytest_fanout.session.looks.ending import remove_superseded
 from pytest_fanout.store.files import remove_litter
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Flow:
         self._progress: Progress | None = None
         self._nodes = 0
         self._told = 0
+        self._trials: list[Trial] = []
 
     # --- before the first call ---------------------------------------------------------------------------------------
 
@@ -97,8 +99,10 @@ class Flow:
 
     def _begin(self, collected: Sequence[Trial | None]) -> None:
         session, trials = self._session, [trial for trial in collected if trial is not None]
+        self._trials = trials
         if session.mode != "live":
             remove_litter(session.store.folder)
+            remove_superseded(session.store, ((trial.agent, trial.task) for trial in trials))
         try:
             prices = fleet_of(session.settings).prices
         except FanoutError:
@@ -180,12 +184,24 @@ class Flow:
             told, spent = self._session.told, self.allowance.spent()
             if spent.refused and self.limit is not None:
                 done, of = len(told.task_runs), len(told.selected - told.withheld)
-                problems.append(stopped_problem(self.limit, spent, self._session.mode, done, of))
+                mode, only = self._session.mode, self._session.only
+                problems.append(stopped_problem(self.limit, spent, mode, done, of, only))
+                for agent, tasks in self._unbegun().items():
+                    problems.append(unbegun_problem(agent, len(tasks), self.limit, mode, only))
             problems += [slowed_problem(slowed) for slowed in self.allowance.slowed() if slowed.waited_s >= 1]
         self.allowance.close()
         if not self._is_worker:
             _remove(self._folder, os.getpid())
         return tuple(problems)
+
+    def _unbegun(self) -> dict[str, set[str]]:
+        """By class, the selected tasks of those that have no trial at all."""
+        measured = {run.agent for run in self._session.told.task_runs}
+        found: dict[str, set[str]] = {}
+        for trial in self._trials:
+            if trial.agent not in measured:
+                found.setdefault(trial.agent, set()).add(trial.task)
+        return found
 
 
 def _remove(folder: Path, owner: int) -> None:

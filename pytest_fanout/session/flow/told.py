@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_fanout.records import Problem
 from pytest_fanout.session.flow.allowance import Slowed, Spent
 from pytest_fanout.session.flow.limits import SpendLimit
 from pytest_fanout.session.flow.words import counted, number, span
 
 _GOES_ON = {
-    "record": "pytest --fanout-budget --fanout-mode=record --fanout-spend-limit={limit} goes on with what is missing",
+    "record": "pytest --fanout-budget --fanout-mode=record --fanout-spend-limit={limit}{only} goes on with what is "
+    "missing",
     "rerecord": "--fanout-mode=rerecord with a higher limit draws all of it; what was not drawn anew keeps its older "
     "recordings, and --fanout-mode=record runs only what is missing of it",
     "live": "run it again with a higher limit: live mode keeps nothing",
 }
 
 
-def stopped_problem(limit: SpendLimit, spent: Spent, mode: str, done: int, selected: int) -> Problem:
-    """The run was stopped by its spend limit: how far it came, and how it goes on."""
+def stopped_problem(
+    limit: SpendLimit, spent: Spent, mode: str, done: int, selected: int, only: Sequence[str] = ()
+) -> Problem:
+    """The run was stopped by its spend limit: how far it came, and how it goes on.
+
+    Args:
+        only: the classes that were selected by name.
+    """
     amounts = {"calls": counted(spent.calls, "call"), "tokens": counted(spent.tokens, "token")}
     used = amounts[limit.unit]
     if limit.unit == "tokens" and spent.tokens > limit.amount:
@@ -32,9 +41,24 @@ def stopped_problem(limit: SpendLimit, spent: Spent, mode: str, done: int, selec
         "spend-limit",
         f"the run stopped before its spend limit of {limit.told}, after {used}: {number(done)} of "
         f"{counted(selected, 'trial')} {'is' if done == 1 else 'are'} complete{kept}"
-        f"{''.join(f', {part}' for part in rest)}; mend: {_GOES_ON[mode].format(limit=limit)}",
+        f"{''.join(f', {part}' for part in rest)}; mend: {_goes_on(limit, mode, only)}",
         "incomplete",
     )
+
+
+def unbegun_problem(agent: str, tasks: int, limit: SpendLimit, mode: str, only: Sequence[str] = ()) -> Problem:
+    """A class of which nothing ran before the spend limit was reached. Without a word it would look left out."""
+    return Problem(
+        "spend-limit",
+        f"{agent}: none of its {counted(tasks, 'task')} was completed before the run came to its spend limit of "
+        f"{limit.told}; mend: {_goes_on(limit, mode, only)}",
+        "incomplete",
+        agent,
+    )
+
+
+def _goes_on(limit: SpendLimit, mode: str, only: Sequence[str]) -> str:
+    return _GOES_ON[mode].format(limit=limit, only="".join(f" --fanout-agent={agent}" for agent in only))
 
 
 def slowed_problem(slowed: Slowed) -> Problem:

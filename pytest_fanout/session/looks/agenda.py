@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pytest_fanout.records import MEASURED, Needs, TaskRun
 from pytest_fanout.session.flow.forecast import Trial
+from pytest_fanout.store.recordings import Drawn
 
 Key = tuple[str, str]  # class and task
 
@@ -17,8 +18,8 @@ class Known(Protocol):
     def is_guided(self, agent: str, task: str) -> bool:
         """Whether evidence decides how many of its trials run: the anchor holds this task as it is now."""
 
-    def recorded_draw(self, trial: Trial) -> int | None:
-        """The number of the draw that the trial may be replayed from; None: it would run live."""
+    def drawn(self, trial: Trial) -> Drawn | None:
+        """The draw that the trial may be replayed from; None: it would run live."""
 
     def named(self, agent: str, task: str) -> Sequence[str | None]:
         """The recordings that the anchor names for the task, one a trial."""
@@ -63,10 +64,11 @@ class Agenda:
             return ()
         return tuple(trial for key, row in self._rows.items() for trial in row[self._asked[key] :])
 
-    def looks(self, agent: str) -> tuple[int, int]:
-        """Of the tasks of a class that had trials left: how many they ran at most, and how many there were."""
+    def looks(self, agent: str) -> tuple[int, int, int]:
+        """Of the tasks of a class that had trials left: the fewest and the most that one ran, and how many it had."""
         own = [key for key, count in self._asked.items() if key[0] == agent and count < len(self._rows[key])]
-        return max((self._asked[key] for key in own), default=0), max((len(self._rows[key]) for key in own), default=0)
+        ran = [self._asked[key] for key in own] or [0]
+        return min(ran), max(ran), max((len(self._rows[key]) for key in own), default=0)
 
     def next_round(self, runs: Sequence[TaskRun]) -> tuple[Trial, ...]:
         """What runs now, in order; nothing when it is finished.
@@ -115,8 +117,8 @@ class Agenda:
         replayed = [run for run in runs if not run.new_draw and run.status in MEASURED]
         if not replayed:
             return False
-        draw = self._known.recorded_draw(row[count])
-        if draw is not None and draw >= min(run.draw for run in replayed):
+        drawn = self._known.drawn(row[count])
+        if drawn is not None and not drawn.is_older_than(replayed):
             return True  # an older one was left behind by a draw that was interrupted
         named = self._known.named(*key)
         # of the anchor's own draw none may be missing; its trials may have been recorded anew one by one

@@ -19,6 +19,7 @@ from pytest_fanout.session.flow.forecast import Trial
 from pytest_fanout.session.looks.agenda import Agenda
 from pytest_fanout.session.looks.ending import end_draws
 from pytest_fanout.session.looks.told import withheld_problems
+from pytest_fanout.store.recordings import Drawn
 
 if TYPE_CHECKING:
     from pytest_fanout.session.run import FanoutSession
@@ -66,9 +67,9 @@ class Looks:
         now = self._definitions.get((agent, task))
         return now is None or entry.definition == now
 
-    def recorded_draw(self, trial: Trial) -> int | None:
+    def drawn(self, trial: Trial) -> Drawn | None:
         session = self._session
-        return session.store.draw(*trial) if session.mode == "record" else None
+        return session.store.drawn(*trial) if session.mode == "record" else None
 
     def named(self, agent: str, task: str) -> Sequence[str | None]:
         anchor = self._anchors.get(agent)

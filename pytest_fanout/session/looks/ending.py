@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_fanout.errors import FanoutError
@@ -31,9 +32,9 @@ def end_draws(
         if not own or any(run.recording is None for run in own):
             continue
         try:
-            left = {trial: draw for trial in trials if (draw := store.draw(agent, task, trial)) is not None}
+            left = {trial: drawn for trial in trials if (drawn := store.drawn(agent, task, trial)) is not None}
             is_new = all(run.new_draw for run in own)
-            older = [trial for trial, draw in left.items() if is_new or draw < min(run.draw for run in own)]
+            older = [trial for trial, drawn in left.items() if is_new or drawn.is_older_than(own)]
             if not older:
                 continue
             last = max(own, key=lambda run: run.trial)
@@ -70,7 +71,7 @@ def left_out(store: RecordingStore, runs: Sequence[TaskRun]) -> list[Problem]:
         ran.setdefault((run.agent, run.task), set()).add(run.trial)
     missed: dict[str, list[str]] = {}
     for (agent, task), trials in sorted(ran.items()):
-        if others := [trial for trial in store.trials(agent, task) if trial not in trials]:
+        if others := sorted({*store.trials(agent, task)} - {*store.superseded(agent, task)} - trials):
             missed.setdefault(agent, []).append(f"{task} ({', '.join(map(str, others))})")
     problems = []
     for agent, tasks in missed.items():
@@ -81,6 +82,33 @@ def left_out(store: RecordingStore, runs: Sequence[TaskRun]) -> list[Problem]:
         )
         problems.append(Problem("trials-left-out", text, "incomplete", agent))
     return problems
+
+
+def superseded(store: RecordingStore, runs: Sequence[TaskRun]) -> list[Problem]:
+    """A notice for each class beside whose recordings stand others that they have replaced."""
+    found: dict[str, list[str]] = {}
+    for agent, task in sorted({(run.agent, run.task) for run in runs}):
+        for trial in store.superseded(agent, task):
+            found.setdefault(agent, []).append(store.path(agent, task, trial).relative_to(store.folder).as_posix())
+    problems = []
+    for agent, paths in found.items():
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        several = len(paths) > 1
+        text = (
+            f"{agent}: {len(paths)} recording{'s are' if several else ' is'} of a draw that others beside "
+            f"{'them' if several else 'it'} have replaced, and did not run: {', '.join(paths[:3])}{more}; mend: remove "
+            f"{'them' if several else 'it'}, as the next --fanout-mode=record does"
+        )
+        problems.append(Problem("recordings-superseded", text, "notice", agent))
+    return problems
+
+
+def remove_superseded(store: RecordingStore, tasks: Iterable[tuple[str, str]]) -> None:
+    """Remove what a draw had removed elsewhere, before these tasks are recorded: it is no trial of theirs."""
+    for agent, task in dict.fromkeys(tasks):
+        for trial in store.superseded(agent, task):
+            with contextlib.suppress(FanoutError):  # what stays is passed over, and told
+                store.remove(agent, task, trial)
 
 
 def _keep_digests(store: RecordingStore, last: TaskRun, older: Sequence[int]) -> str:

@@ -22,13 +22,14 @@ def withheld_problems(
     for agent in sorted({trial.agent for trial in agenda.withheld}):
         left = [trial for trial in agenda.withheld if trial.agent == agent]
         own = [run for run in runs if run.agent == agent]
-        ran, of = agenda.looks(agent)
+        fewest, most, of = agenda.looks(agent)
+        ran = number(most) if fewest == most else f"{number(fewest)} to {number(most)}"
         if is_stopped and not standing.get(agent) and any(run.new_draw for run in own):
             why = "the run came to its spend limit before the evidence stood"
         elif agent in agenda.broken:
             why = "a trial gave no number that can be trusted, so that no more were asked for"
         elif standing.get(agent):
-            why = f"evidence stood after {number(ran)} of {counted(of, 'trial')} a task"
+            why = f"evidence stood after {ran} of {counted(of, 'trial')} a task"
         elif agent in standing:
             why = "nothing asks for them, though the evidence is short"
         else:
