@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -32,6 +31,7 @@ from pytest_fanout.session.looks.ending import beyond, end_draws
 from pytest_fanout.session.masking import shown_trial
 from pytest_fanout.session.outside.agents import Outside, check_extra
 from pytest_fanout.session.proof import Prover
+from pytest_fanout.session.shards import is_in_shard, parse_shard
 from pytest_fanout.session.trial import TrialRunner
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.masking import Masker
@@ -45,16 +45,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TRIALS = 5
 _DATA = "fanout_task_run"  # the attribute that carries a pickled TaskRun on a test report
-
-
-def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """``I/N`` as numbers with 1 <= I <= N, or UsageError."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise UsageError("bad-shard", f"--fanout-shard={text} is not I/N with 1 <= I <= N", mend="--fanout-shard=1/4")
-    return int(found[1]), int(found[2])
 
 
 class FanoutSession:
@@ -182,16 +172,7 @@ class FanoutSession:
 
     def in_scope(self, agent: str, task: str) -> bool:
         """Whether options leave this task in: its class is asked for, and it belongs to this shard."""
-        return (not self.only or agent in self.only) and self.in_shard(agent, task)
-
-    def in_shard(self, agent: str, task: str) -> bool:
-        """Whether this shard runs the task; without shards every one."""
-        if self.shard is None:
-            return True
-        import hashlib
-
-        number = int.from_bytes(hashlib.sha256(f"{agent}\0{task}".encode()).digest()[:8], "big")
-        return number % self.shard[1] == self.shard[0] - 1
+        return (not self.only or agent in self.only) and is_in_shard(self.shard, agent, task)
 
     def trials_to_run(self, agent: str, task: str) -> tuple[int, ...]:
         """Trial numbers, from 1: those asked for; in replay the recorded ones; otherwise any recorded and five, or
@@ -445,7 +426,7 @@ class FanoutSession:
             return
         self.told.problems.extend(worker_lost(name) for name in self.workers)
         self.told.stopped = str(session.shouldstop or session.shouldfail or "") or None
-        expected = sum(self.in_shard(name, task.id) for name, e in self.evalsets.items() for task in e.tasks)
+        expected = sum(is_in_shard(self.shard, name, task.id) for name, e in self.evalsets.items() for task in e.tasks)
         if self.shard is not None and not expected and not self.told.deselected and session.exitstatus == 5:
             session.exitstatus = 0  # few tasks in many shards leave one without any: only the whole is judged
         finish = Finish(
