@@ -338,7 +338,7 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
         click.echo(table(rows, ("class", "metric", *columns)))
 
 
-@main.command()
+@main.command(short_help="Why a run moved: what changed, and its share.")
 @click.option("--agent", metavar="NAME", help="Only this class.")
 @click.option("--task", metavar="ID", help="Show this task as example, call by call.")
 @click.option("--format", "form", type=click.Choice(("text", "json", "md")), default="text", show_default=True)
@@ -346,7 +346,12 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
 @click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")
 @click.option("--base", "base_rev", metavar="REV", help="The commit to compare with.")
 def why(agent: str | None, task: str | None, form: str, shapes_only: bool, report: str, base_rev: str | None) -> None:
-    """Why a run moved: what changed in prompts, tools and models, and what of the growth each carries."""
+    """Why a run moved: what changed in prompts, tools and models, and what of the growth each carries.
+
+    \b
+    Example:
+      fanout-baseline why --agent support --task refund
+    """
     from pytest_fanout.cli.why import say_why
 
     say_why(*_project(), Path(report), base=base_rev, agent=agent, task=task, form=form, shapes_only=shapes_only)
@@ -426,10 +431,15 @@ def selfcheck(agents: tuple[str, ...], draws: int) -> None:
     planning.say_selfcheck(*_project(), agents, draws, datetime.now(UTC).date())
 
 
-@main.command()
+@main.command(short_help="The gated figures of a run as OpenMetrics.")
 @click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")
 def metrics(report: str) -> None:
-    """The gated figures of a run as OpenMetrics text. Judges nothing: exits with 0 whatever the verdict."""
+    """The gated figures of a run as OpenMetrics text. Judges nothing: exits with 0 whatever the verdict.
+
+    \b
+    Example:
+      fanout-baseline metrics > metrics.txt
+    """
     from pytest_fanout.report.openmetrics import render
     from pytest_fanout.store.reports import read_report
 

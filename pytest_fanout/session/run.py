@@ -180,7 +180,6 @@ class FanoutSession:
         if self.trials is not None:
             return tuple(range(1, self.trials + 1))
         recorded = set(self.store.trials(agent, task)) if self.mode != "live" else set()
-        recorded.difference_update(self.store.superseded(agent, task) if recorded else ())
         if self.mode == "replay":
             return tuple(sorted(recorded)) or (1,)
         return tuple(sorted({*recorded, *range(1, self._most_trials(agent) + 1)}))
@@ -296,7 +295,17 @@ class FanoutSession:
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         self.told.deselected += len(items)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if self.mode == "replay" and self.trials is None:
+            # only here, so that no recording of a task that a selection leaves out is opened
+            works = [self.works[item] for item in session.items if item in self.works]
+            gone = {key: self.store.superseded(*key) for key in {(work.agent, work.task) for work in works}}
+            for item in [item for item in session.items if item in self.works]:
+                work = self.works[item]
+                if work.trial in gone[work.agent, work.task]:
+                    session.items.remove(item)
+                    del self.works[item]
         self.told.selected.update(item.nodeid for item in session.items)
         self.told.collected = len(self.works)
         if self.meter is not None:

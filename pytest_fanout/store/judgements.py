@@ -6,12 +6,13 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pytest_fanout.errors import IntegrityError
-from pytest_fanout.records import CallSite, ClassResult, Projection, SiteDelta, Verdict
+from pytest_fanout.records import CallSite, ClassResult, Explanation, FleetPlan, Projection, SiteDelta, Verdict
 from pytest_fanout.store.reports import AGAIN, load_document
 
 
@@ -23,7 +24,10 @@ def read_judgement(path: Path) -> Verdict:
     """
     document = load_document(path)
     sites = {key: _record(CallSite, entry) for key, entry in document["call_sites"].items()}
-    unknown = [entry["site"] for entry in document["explanation"] if entry["site"] not in sites]
+    explanation = document["explanation"]
+    if isinstance(explanation, list):  # of a version that knew sites only
+        explanation = {"sites": explanation, "classes": []}
+    unknown = [entry["site"] for entry in explanation["sites"] if entry["site"] not in sites]
     if unknown:
         raise IntegrityError(
             "report-malformed",
@@ -43,9 +47,11 @@ def read_judgement(path: Path) -> Verdict:
             if entry["verdict"] is not None
         ),
         projections=tuple(_record(Projection, entry) for entry in document["capacity"]["classes"]),
+        fleet=None if (fleet := document["capacity"].get("fleet")) is None else _record(FleetPlan, fleet),
         sites=tuple(
-            _record(SiteDelta, {**entry, "site": None}, site=sites[entry["site"]]) for entry in document["explanation"]
+            _record(SiteDelta, {**entry, "site": None}, site=sites[entry["site"]]) for entry in explanation["sites"]
         ),
+        explanations=tuple(_record(Explanation, entry) for entry in explanation["classes"]),
     )
     return verdict
 
@@ -63,6 +69,8 @@ def _record(kind: Any, values: Mapping[str, Any], **made: Any) -> Any:
 
 
 def _value(hint: Any, value: Any) -> Any:
+    if hint is Fraction:
+        return Fraction(value["exact"])
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return _record(hint, value)
     arguments = typing.get_args(hint)

@@ -170,7 +170,7 @@ def test_the_worst_report_decides(world: World, runs: tuple[Run, ...], code: int
     world.write(".gitignore", "reports/\n")
     world.commit()
     for number, run in enumerate(runs):
-        report(world, run, f"reports/py{number}/fanout-report.json")
+        report(world, replace(run, run_id=f"py{number}"), f"reports/py{number}/fanout-report.json")
 
     assert call("verify", "--report", "reports/*/fanout-report.json", "--reports-expected", "2").exit_code == code
 
@@ -195,7 +195,7 @@ def test_one_unreadable_report_does_not_hide_the_others(world: World) -> None:
     world.write(".gitignore", "*.json\n!baselines/*.json\n")
     world.commit()
     report(world, make_run(), "a.json")
-    report(world, make_run(), "b.json")
+    report(world, replace(make_run(), run_id="another"), "b.json")
     world.commit()
 
     done = call("verify", "--report", "[ab].json")

@@ -21,6 +21,7 @@ from pytest_fanout.gate import evaluate
 from pytest_fanout.gate.inputs import inputs_now
 from pytest_fanout.records import Run
 from pytest_fanout.report.json import document
+from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.reports import read_report, write_report
 
@@ -162,6 +163,7 @@ def test_a_hotfix_with_a_waiver_and_what_does_not_help(shop: Project, monkeypatc
         run,
         tasks=tuple(trial for trial in run.tasks if trial.task != "task-3"),
         definitions={"support": {k: v for k, v in run.definitions["support"].items() if k != "task-3"}},
+        evalsets={"support": read_evalset(shop.root / "fixtures/support.jsonl", "support").digest},
     )
     attack("the dearest task removed", 3, "task-3", fewer)
 
