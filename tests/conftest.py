@@ -38,6 +38,27 @@ def pytest_configure(config: pytest.Config) -> None:
             compile_package(Path(folder))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Workers are given arguments of their own; what the run was asked for is known here."""
+    node.workerinput["is_asked_for"] = _is_asked_for(node.config)  # type: ignore[attr-defined]
+
+
+def _is_asked_for(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr) or config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests run where they are asked for: by ``-m slow``, or by the name of a file or folder."""
+    given = getattr(config, "workerinput", {})
+    if given.get("is_asked_for", _is_asked_for(config)):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """These tests are not measured tasks: the gate on this repository leaves them out."""
     return True if config.getoption("fanout_budget", False) else None

@@ -11,6 +11,8 @@ from generated_clients import Op
 from generated_plans import ASYNC_CARRIERS, SYNC_CARRIERS, Plan, Stage, make_plan
 from model_server import ModelServer
 
+pytestmark = pytest.mark.slow
+
 EVERY = frozenset(SYNC_CARRIERS) | frozenset(ASYNC_CARRIERS)
 
 

@@ -20,6 +20,8 @@ AGENT = """
 import os
 import httpx
 
+pytestmark = pytest.mark.slow
+
 def answer(question):
     url = os.environ["MODEL_URL"] + "/v1/chat/completions"
     headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}

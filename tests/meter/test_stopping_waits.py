@@ -29,6 +29,8 @@ from pytest_fanout.meter import Meter
 from pytest_fanout.records import Caps
 from pytest_fanout.wire.hosts import KEY_VARIABLES
 
+pytestmark = pytest.mark.slow
+
 PROMPT = 10  # seconds in which each of them must have ended, on a slow machine
 LONG = 30  # seconds that a server takes for its answer if nobody stops the client
 CAPS = Caps(wall_seconds=900)

@@ -12,6 +12,8 @@ import pytest
 import yaml
 from project import Project
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
 
 

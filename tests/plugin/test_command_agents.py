@@ -84,6 +84,7 @@ def is_gone(pid: int, within_s: float = 10) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_how_commands_answer_fail_and_are_stopped(project: Project, model: ModelServer) -> None:
     """Texts, JSON, exit codes, signals, bytes that are no text, caps: each trial says what became of it."""
     tables = ""

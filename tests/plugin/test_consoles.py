@@ -7,6 +7,8 @@ import json
 import pytest
 from project import Project, Result
 
+pytestmark = pytest.mark.slow
+
 IDS = ["café-№1", "見積もり", "naïve 🚀"]
 
 

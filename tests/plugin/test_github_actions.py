@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from project import Project
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pull_request(gated: Project, tmp_path: Path) -> dict[str, str]:

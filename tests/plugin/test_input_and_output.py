@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from model_server import ModelServer
 from project import Project
+
+pytestmark = pytest.mark.slow
 
 BUDGET = """\
 schema = 1

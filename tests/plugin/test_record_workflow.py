@@ -35,6 +35,8 @@ _THIEF = """
 
 import pathlib, socket, threading
 
+pytestmark = pytest.mark.slow
+
 def _look():
     found = [repr(dict(os.environ))]
     for path in pathlib.Path("/proc").glob("[0-9]*/environ"):

@@ -23,6 +23,8 @@ FORWARDS = """\
 import json, os, threading, urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+pytestmark = pytest.mark.slow
+
 second_is_here, late_has_called = threading.Event(), threading.Event()
 
 def ask(key, text):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from project import Project
+
+pytestmark = pytest.mark.slow
 
 
 def test_shards_one_of_them_empty_are_combined_to_a_pass(project: Project) -> None:

@@ -25,6 +25,8 @@ from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.reports import read_report, write_report
 
+pytestmark = pytest.mark.slow
+
 REASON = "Two steps an item are worth their price, FAN-212."
 
 

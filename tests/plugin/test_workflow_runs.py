@@ -20,6 +20,8 @@ from workflow_runner import Event, Ran, Runner
 from pytest_fanout.records import Approval
 from pytest_fanout.store.approvals import approval_name, write_approval
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
 GREEN = {"replay": ["success", "success"], "gate": ["success"]}

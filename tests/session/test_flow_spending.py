@@ -503,6 +503,7 @@ def test_a_call_of_set_up_is_refused_too(trials: Callable[[str], Trials], model:
     assert len(model.generated) == 1
 
 
+@pytest.mark.slow
 def test_two_workers_stop_in_time_and_the_next_run_goes_on(project: Project, model: ModelServer) -> None:
     """Task n makes 1 + n calls, five times: 45 in all. Two workers that may spend 30 send 30 and no more; the run is
     incomplete, what it kept is whole, and the next run sends only what is missing."""
