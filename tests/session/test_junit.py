@@ -98,9 +98,12 @@ def test_a_waiver_passes_and_a_shard_is_skipped(world: World) -> None:
 
 
 def test_without_junitxml_nothing_happens(world: World) -> None:
-    """No plugin, no case."""
-    config = cast("pytest.Config", SimpleNamespace(pluginmanager=SimpleNamespace(get_plugins=lambda: [object()])))
+    """No plugin that writes JUnit, no case: the others are left as they are."""
+    other = SimpleNamespace()
+    config = cast("pytest.Config", SimpleNamespace(pluginmanager=SimpleNamespace(get_plugins=lambda: [other])))
     tell_gate(config, *judged(world, make_run()), world.settings)
+
+    assert vars(other) == {}
 
 
 def test_figures_of_a_trial() -> None:
