@@ -15,12 +15,12 @@ import pytest
 from model_server import ModelServer
 from projects import clean_environment, git, run_pytest, run_python, write
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = """
 import os
 import httpx
-
-pytestmark = pytest.mark.slow
 
 def answer(question):
     url = os.environ["MODEL_URL"] + "/v1/chat/completions"

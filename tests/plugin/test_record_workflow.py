@@ -17,6 +17,8 @@ from model_server import ModelServer
 from project import FOREIGN_PLUGINS_OFF, Project
 from workflow_runner import Event, Ran, Runner
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 _ADDOPTS = f"-p no:cacheprovider {FOREIGN_PLUGINS_OFF} --fanout-trials=1"
 KEY = "sk-real-0123456789abcdef"
@@ -34,8 +36,6 @@ exec "$@"
 _THIEF = """
 
 import pathlib, socket, threading
-
-pytestmark = pytest.mark.slow
 
 def _look():
     found = [repr(dict(os.environ))]

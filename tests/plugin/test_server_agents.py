@@ -6,10 +6,13 @@ import json
 import sys
 from typing import Any
 
+import pytest
 from model_server import ModelServer
 from outside import BY_OPENAI, BY_URLLIB, by_server, server, settings, told, trials
 from project import Project
 from test_command_agents import is_gone
+
+pytestmark = pytest.mark.slow
 
 LOOP = """\
 while task["id"] == "goes-on":
@@ -22,8 +25,6 @@ while task["id"] == "goes-on":
 FORWARDS = """\
 import json, os, threading, urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-pytestmark = pytest.mark.slow
 
 second_is_here, late_has_called = threading.Event(), threading.Event()
 
