@@ -87,7 +87,7 @@ def test_the_last_words_of_a_server_are_those_of_the_task_that_it_was_ended_for(
     assert (facts.unattributed, facts.late, facts.problems) == (0, 0, ())
     assert len(model.generated) == 1
     roles = [exchange.role for exchange in trace.exchanges if exchange.role != "tool"]
-    # A call whose client has gone before it was sent gives its place back; if that is seen first, the next one takes it.
+    # A call whose client has gone before it was sent gives its place back: seen first, the next one takes it.
     assert (roles, trace.capped) in ((["model", "refused"], "fanout"), (["model", "model"], None))
 
 
