@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from model_server import ModelServer
-from project import Project
+from project import FORKS, Project
 
 from pytest_fanout.wire import estimate
 
@@ -42,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: object) -> None:
     """Workers are given arguments of their own; what the run was asked for is known here."""
     node.workerinput["is_asked_for"] = _is_asked_for(node.config)  # type: ignore[attr-defined]
+
+
+def pytest_unconfigure() -> None:
+    FORKS.close()
 
 
 def _is_asked_for(config: pytest.Config) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forked import Forks
+
 AGENT = '''\
 """A small agent: it plans, then takes one model call a step."""
 import os
@@ -47,6 +49,10 @@ evalset    = "fixtures/support.jsonl"
 #: Plugins of the tests' environment that no project here needs: loading them costs five times what the gate does.
 _FOREIGN_PLUGINS = ("hypothesispytest", "respx", "anyio", "asyncio", "timeout", "requests_mock")
 FOREIGN_PLUGINS_OFF = " ".join(f"-p no:{name}" for name in _FOREIGN_PLUGINS)
+
+
+#: Where this process has its commands started.
+FORKS = Forks()
 
 
 @dataclass
@@ -138,10 +144,13 @@ class Project:
         return self.git("rev-parse", "HEAD")
 
     def run(self, *argv: str, cwd: Path | None = None, timeout: float = 120, **environ: str) -> Result:
+        whole = self.environ | environ
+        if FORKS.suits(argv, whole):
+            return Result(*FORKS.run(argv, cwd or self.root, whole, timeout))
         done = subprocess.run(
             argv,
             cwd=cwd or self.root,
-            env=self.environ | environ,
+            env=whole,
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -24,7 +24,7 @@ def compile_package(folder: Path) -> None:
     """Leave byte code of every module beside its source, plain and as pytest rewrites it. ``folder``: a scratch one."""
     for path in pytest_fanout.__path__:
         compileall.compile_dir(path, quiet=2)
-    folder.joinpath("conftest.py").write_text(_IMPORT_ALL, encoding="utf-8")
+    write_imports(folder)
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "CI")}
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--co", str(folder)],
@@ -32,3 +32,8 @@ def compile_package(folder: Path) -> None:
         cwd=folder,
         capture_output=True,
     )
+
+
+def write_imports(folder: Path) -> None:
+    """Leave a ``conftest.py`` that imports every module of ours."""
+    folder.joinpath("conftest.py").write_text(_IMPORT_ALL, encoding="utf-8")
