@@ -10,9 +10,9 @@ from pathlib import Path
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import ConfigError, IntegrityError
 from pytest_fanout.records import MEASURED, Run, TaskRun
-from pytest_fanout.store.budget import load_toml, toml_digest
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.recordings import RecordingStore, slug_of
+from pytest_fanout.store.toml import load_toml, toml_digest
 
 
 def inputs_now(run: Run, settings: Settings) -> dict[str, str]:

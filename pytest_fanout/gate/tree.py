@@ -14,9 +14,10 @@ from pytest_fanout.judge import stats_of
 from pytest_fanout.records import Approval, Baseline, Budget, Problem, SiteStats
 from pytest_fanout.store.approvals import parse_approval
 from pytest_fanout.store.baselines import parse_baseline
-from pytest_fanout.store.budget import load_toml, parse_budget, toml_digest
+from pytest_fanout.store.budget import parse_budget
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.sites import parse_sites
+from pytest_fanout.store.toml import load_toml, toml_digest
 
 
 @dataclass(frozen=True, slots=True)

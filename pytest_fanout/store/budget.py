@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -13,7 +12,7 @@ from typing import Any, NoReturn
 from pytest_fanout.config import check_agent_name
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import METRICS, STATISTICS, Budget, Caps, JudgeRules, Limit, MeasureRules
-from pytest_fanout.store.files import digest
+from pytest_fanout.store.toml import load_toml, toml_digest
 
 #: What `init` writes and what holds without a file; both have the same digest.
 DEFAULT_TEXT = """\
@@ -59,44 +58,6 @@ _CAPACITY = frozenset({"capacity.gpus_p95", "capacity.cost_month", "capacity.cli
 _LISTS = ("volatile", "passthrough", "live_inputs", "ignore", "model_hosts", "stateful_tools")
 _FLAGS = ("seal_keys", "strict_egress")
 _LARGEST = 2**53 - 1
-
-
-def load_toml(data: bytes, where: str) -> dict[str, Any]:
-    """A TOML document; decimal numbers are kept exact.
-
-    Raises:
-        ConfigError: naming ``where`` and the line.
-    """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError("bad-toml", "is not UTF-8 text", where=f"{where}:{line}", mend="save it as UTF-8") from None
-    for number, line_text in enumerate(text.splitlines(), 1):
-        if line_text.startswith(("<<<<<<< ", ">>>>>>> ")):
-            raise ConfigError(
-                "conflict-marks",
-                "holds the marks of an unresolved merge conflict",
-                where=f"{where}:{number}",
-                mend="resolve the conflict and commit the file",
-            )
-    try:
-        return tomllib.loads(text.replace("\r\n", "\n"), parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError("bad-toml", f"is not valid TOML: {error}", where=where, mend="mend the file") from None
-
-
-def toml_digest(document: Mapping[str, Any]) -> str:
-    """Digest of the parsed document: comments, layout and line endings never change it."""
-    return digest(_plain(document))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return value if isinstance(value, str | int) else str(value)  # decimals, dates and times by their text
 
 
 def parse_budget(data: bytes | None, where: str = "budget.toml") -> Budget:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import re
-import tomllib
 from dataclasses import fields
 from functools import cache
 from importlib import resources
@@ -21,6 +19,7 @@ from pytest_fanout.config import check_agent_name
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import ClassDemand, CliffInputs, Fleet, Memory, Prices, Quota, Slo
 from pytest_fanout.store.files import digest
+from pytest_fanout.store.toml import load_toml
 
 #: What `init` writes. Everything is commented out but the version, so that the file changes nothing until it is edited.
 EXAMPLE = """\
@@ -94,41 +93,9 @@ def parse_fleet(data: bytes | None, where: str) -> Fleet:
     """
     if data is None:
         return _fleet(_EMPTY, where, is_default=True)
-    document = _load(data, where)
+    document = load_toml(data, where, decimals=False)
     _check(document, where)
     return _fleet(document, where, is_default=False)
-
-
-def _load(data: bytes, where: str) -> dict[str, Any]:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError(
-            "bad-toml", "is not UTF-8 text", where=f"{where}:{line}", mend="save the file as UTF-8"
-        ) from None
-    for number, line_text in enumerate(text.splitlines(), 1):
-        if line_text.startswith(("<<<<<<< ", ">>>>>>> ")):
-            raise ConfigError(
-                "conflict-marks",
-                "holds the marks of an unresolved merge conflict",
-                where=f"{where}:{number}",
-                mend="resolve the conflict by hand",
-            )
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        at = re.search(r" ?\(at (?:line (\d+), column \d+|end of document)\)", str(error))
-        line_no = at.group(1) if at and at.group(1) else None
-        reason = str(error)[: at.start()] if at else str(error)
-        if not line_no:
-            reason += ", at the end of the file" if at else ""
-        raise ConfigError(
-            "bad-toml",
-            f"is not valid TOML: {reason}",
-            where=f"{where}:{line_no}" if line_no else where,
-            mend="mend the line",
-        ) from None
 
 
 def _check(document: dict[str, Any], where: str) -> None:

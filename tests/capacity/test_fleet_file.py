@@ -259,10 +259,10 @@ def test_values_that_cannot_be_used(text, place, what, mend):
     [
         (b"schema = 1\n[demand", "",
          "is not valid TOML: Expected ']' at the end of a table declaration, at the end of the file",
-         "mend the line", "bad-toml"),
+         "mend the file", "bad-toml"),
         (b"schema = 1\nschema = 1\n", ":2", "is not valid TOML: Cannot overwrite a value", "mend the line", "bad-toml"),
         (b"schema = 1\n<<<<<<< HEAD\n", ":2", "holds the marks of an unresolved merge conflict",
-         "resolve the conflict by hand", "conflict-marks"),
+         "resolve the conflict and commit the file", "conflict-marks"),
         (b"schema = 1\n# \xff\n", ":2", "is not UTF-8 text", "save the file as UTF-8", "bad-toml"),
     ],
 )  # fmt: skip
