@@ -166,8 +166,20 @@ KNOWN_METRICS = (
         (
             "schema = 1\n[agents.Research.caps]\nfanout = 1\n",
             "b.toml: [agents.Research]: 'Research' cannot name an agent class: lower-case letters, digits, '.', '_' "
-            "and '-', at most 64 characters, and none of approvals, budget, default, fleet\n"
+            "and '-', at most 64 characters, none of approvals, budget, default, fleet, and not ending in .sites\n"
             f"  mend: rename the agent class\n{SEE}bad-agent-name",
+        ),
+        (
+            "schema = 1\n[default.judge]\nalpha = 1e-999999999\n",
+            f"b.toml: holds a number of too many digits\n  mend: mend the file\n{SEE}bad-toml",
+        ),
+        (
+            f"schema = 1\n[default.caps]\nfanout = {'9' * 5000}\n",
+            f"b.toml: holds a number of too many digits\n  mend: mend the file\n{SEE}bad-toml",
+        ),
+        (
+            f"schema = 1\n[default.caps]\nfanout = 0x{'f' * 5000}\n",
+            f"b.toml: holds a number of too many digits\n  mend: mend the file\n{SEE}bad-toml",
         ),
         (
             "schema = 1\nschema = 1\n",
