@@ -21,7 +21,7 @@ from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
-from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening
+from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening, lowered
 from pytest_fanout.gate.lowering import lowered_by_luck
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
@@ -254,7 +254,7 @@ def _plan_class(
         changes += [Change("metric", name, "all", None, value) for name, value in sorted(values.items())]
     else:
         changes = list(loosening(origin, anchor, limits))
-        if any(change.name == "pass.share" for change in changes):
+        if any(change.name == "pass.share" for change in changes) and lowered(origin, anchor, limits):
             raise NotAccepted(
                 "pass-share-fell",
                 f"the anchor of {agent} would be lowered by a run in which fewer trials pass "
@@ -274,7 +274,7 @@ def _plan_class(
     if changes:
         added = set(anchor.tasks) - set(origin.tasks if origin else anchor.tasks)
         changes += [Change("task_added", task) for task in sorted(added)]
-        changes += endings_changes(origin, anchor)
+        changes = [change for change in changes if change.name != "pass.share"] + endings_changes(origin, anchor)
         changes += drift_lines(base.approvals, agent, anchor, limits, budget.judge_for(agent), author.today)
     approval = None
     if changes:

@@ -499,6 +499,25 @@ def test_a_draw_that_was_repeated_is_said(world: World) -> None:
     assert [planned.draw for planned in plan.classes] == [3]
 
 
+def test_failures_get_into_an_anchor_by_approval_only(world: World) -> None:
+    """A failure that the anchor holds fails no test any more: with the same fanout it is a loosening by itself."""
+    run = with_trials(make_run(), ("t01", "t02"), passed=False, status="failed", error="no")
+
+    done = accept(world.measured(run), world.repo, world.settings, **words(world))
+    world.commit()
+    approved = world.judge(run)
+    for name in done.written:
+        if "/approvals/" in name:
+            git(world.root, "rm", "-q", name)
+    world.commit()
+    unapproved = world.judge(run)
+
+    assert approved.verdict == "approved"
+    assert unapproved.verdict == "unapproved"
+    (approval,) = [name for name in done.written if "/approvals/" in name]
+    assert approval == approved.classes[0].approval
+
+
 def test_how_the_trials_ended_is_shown_to_the_reviewer(world: World) -> None:
     """Capped and failed trials may be accepted, never without a word: they stand in the plan and in the approval."""
     run = with_trials(make_run({**GROWN}), "t01", status="capped", passed=False, capped="fanout")
