@@ -233,6 +233,28 @@ def test_a_looser_budget_is_approved_by_its_digests(world: World) -> None:
     assert (found.verdict, "budget-approved" in slugs(found)) == ("pass", True)
 
 
+def test_a_changed_calibration_is_a_changed_fleet(world: World) -> None:
+    """What a GPU can do moves every limit on capacity, so that it is approved like the fleet.toml that names it."""
+    git(world.root, "switch", "-q", "main")
+    world.write("baselines/fleet.toml", '[fleet]\ncalibration = "calibrations/h200.json"\n')
+    world.write("baselines/calibrations/h200.json", '{"tokens_per_s": 1}\n')
+    base = world.commit("fleet")
+    git(world.root, "switch", "-q", "-c", "faster")
+    world.write("baselines/calibrations/h200.json", '{"tokens_per_s": 1}\r\n')
+    world.commit("line ends")
+    same = world.judge(make_run())
+    world.write("baselines/calibrations/h200.json", '{"tokens_per_s": 1000}\n')
+    world.commit("a much faster GPU")
+    changed = world.judge(make_run())
+
+    accept(world.measured(make_run()), world.repo, world.settings, **words(world, base=Base(base, "test")))
+    world.commit("accepted")
+
+    assert same.verdict == "pass"
+    assert (changed.verdict, slugs(changed) & {"fleet-changed"}) == ("unapproved", {"fleet-changed"})
+    assert world.judge(make_run()).verdict == "pass"
+
+
 def test_a_changed_fleet_is_approved_by_its_digests(world: World) -> None:
     """Demand that changes is reviewed like a limit."""
     git(world.root, "switch", "-q", "main")
