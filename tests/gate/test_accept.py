@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from gate_world import TODAY, TWENTY, World, git, make_run, slugs, started, with_trials, without
 
-from pytest_fanout.errors import FanoutError, GitError, NotAccepted, StorageError, UsageError
+from pytest_fanout.errors import FanoutError, GitError, IntegrityError, NotAccepted, StorageError, UsageError
 from pytest_fanout.gate import Accepted, accept, plan_accept
 from pytest_fanout.records import (
     Base,
@@ -538,6 +538,19 @@ def test_failures_get_into_an_anchor_by_approval_only(world: World) -> None:
     assert unapproved.verdict == "unapproved"
     (approval,) = [name for name in done.written if "/approvals/" in name]
     assert approval == approved.classes[0].approval
+
+
+def test_nothing_is_written_through_a_link(world: World, tmp_path: Path) -> None:
+    """A checkout of somebody else's branch can hold a link in place of a folder: it leads to no other folder."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (world.folder / "baselines" / "approvals").symlink_to(outside)
+
+    with pytest.raises(IntegrityError) as caught:
+        take(world, make_run(GROWN))
+
+    assert str(caught.value).startswith(f"{world.folder / 'baselines' / 'approvals'}: is a symbolic link")
+    assert list(outside.iterdir()) == []
 
 
 def test_how_the_trials_ended_is_shown_to_the_reviewer(world: World) -> None:
