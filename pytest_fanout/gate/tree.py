@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ def kept_in(settings: Settings) -> tuple[str, ...]:
 
 def to_commit(settings: Settings) -> str:
     """The folders that are to be added after accepting, as words of a command."""
-    return " ".join(kept_in(settings)[:2])
+    return shlex.join(kept_in(settings)[:2])
 
 
 def problem_of(error: FanoutError, verdict: str, agent: str | None = None, commit: str = "") -> Problem:
