@@ -248,6 +248,19 @@ def test_every_loosening_is_named_and_undone_by_the_stricter_of_both(old: str, n
     assert looser(head, stricter(head, base)) == ()
 
 
+@pytest.mark.parametrize(("old", "new"), [("on", "off"), ("off", "on")])
+def test_evidence_is_approved_either_way(old: str, new: str) -> None:
+    """Raw numbers pass growth that evidence finds, and evidence passes luck that they do not: the base's word holds."""
+    text = 'schema = 1\n[default.limits]\n"fanout.p95" = {{ increase = "10%", evidence = "{}" }}\n'
+    base, head = parse_budget(text.format(old).encode()), parse_budget(text.format(new).encode())
+
+    (change,) = looser(base, head)
+    (limit,) = stricter(base, head).limits_for("support")
+
+    assert (change.name, change.old, change.new) == ("default.limits.fanout.p95.evidence", old, new)
+    assert limit.evidence == (old == "on")
+
+
 def test_a_model_host_that_is_dropped_is_a_loosening() -> None:
     """A host of models that nobody watches any more."""
     base = parse_budget(b'schema = 1\n[measure]\nmodel_hosts = ["llm.example"]\n')
