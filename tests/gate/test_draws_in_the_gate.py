@@ -306,7 +306,7 @@ def test_limits_without_evidence_stay_with_raw_numbers(project: World, tmp_path:
 
 
 def test_evidence_is_not_switched_off_by_the_change_that_it_judges(tmp_path: Path) -> None:
-    """All but the two dearest tasks grew by a quarter: the raw p95 shows nothing of it, and may not be asked instead."""
+    """All but the two dearest tasks grew by a quarter: the raw p95 shows nothing of it, and is not asked instead."""
     world = World.make(tmp_path / "project")
     world.write("baselines/budget.toml", BUDGET)
     world.anchor(make_run(QUIET))
