@@ -46,7 +46,6 @@ from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
 from pytest_fanout.store.recordings import RecordingStore
-from pytest_fanout.store.toml import load_toml, toml_digest
 
 
 def plan_accept(
