@@ -18,6 +18,7 @@ from pytest_fanout.errors import ConfigError
 
 AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 RESERVED_NAMES = frozenset({"budget", "fleet", "default", "approvals"})
+SITES_SUFFIX = ".sites"  # NAME.sites.json holds the call sites of the class NAME
 MODES = ("replay", "record", "rerecord", "live")
 
 
@@ -57,11 +58,11 @@ class Settings:
 
 def check_agent_name(name: str, where: str) -> str:
     """The name itself, or ConfigError when it cannot name an agent class."""
-    if not AGENT_NAME.match(name) or name in RESERVED_NAMES:
+    if not AGENT_NAME.match(name) or name in RESERVED_NAMES or name.endswith(SITES_SUFFIX):
         raise ConfigError(
             "bad-agent-name",
             f"{name!r} cannot name an agent class: lower-case letters, digits, '.', '_' and '-', at most 64 characters,"
-            f" and none of {', '.join(sorted(RESERVED_NAMES))}",
+            f" none of {', '.join(sorted(RESERVED_NAMES))}, and not ending in {SITES_SUFFIX}",
             where=where,
             mend="rename the agent class",
         )
@@ -88,6 +89,10 @@ def _read(path: Path) -> Settings:
         raise ConfigError("bad-toml", "is nested too deeply", where=str(path), mend="mend the file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError("bad-toml", f"is not valid TOML: {error}", where=str(path), mend="mend the file") from None
+    except ValueError:  # int() refuses more than 4300 digits
+        raise ConfigError(
+            "bad-toml", "holds a number of too many digits", where=str(path), mend="mend the file"
+        ) from None
     except OSError as error:
         raise ConfigError(
             "not-readable", f"cannot be read: {error.strerror}", where=str(path), mend="mend its permissions"

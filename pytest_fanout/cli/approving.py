@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import textwrap
 import time
@@ -60,7 +61,7 @@ def init(settings: Settings) -> None:
     else:
         click.echo("\nWho may approve is decided by your code owners; all that should be owned is.")
     click.echo(
-        f'\nnext:\n  git add {folder} .gitignore .gitattributes && git commit -m "Add the fanout budget"\n'
+        f'\nnext:\n  git add {shlex.quote(folder)} .gitignore .gitattributes && git commit -m "Add the fanout budget"\n'
         "  pytest --fanout-budget --fanout-mode=record"
     )
 
@@ -131,6 +132,6 @@ def waive(
         return EXIT_WITHIN
     click.echo(f"wrote {clean(write_waiver(waiver, settings))}")
     folder = folder_of(settings)
-    click.echo(f"\nnext:\n  git add {folder} && git commit\n  {review_advice(settings, repo)}")
+    click.echo(f"\nnext:\n  git add {shlex.quote(folder)} && git commit\n  {review_advice(settings, repo)}")
     click.echo(f"  before {until}: mend it, or fanout-baseline accept --agent {clean(agent)}")
     return EXIT_WITHIN

@@ -22,7 +22,7 @@ from pytest_fanout.gate.fleet import calibration_of, fleet_of, samples_of_anchor
 from pytest_fanout.gate.tree import folder_of, read_file
 from pytest_fanout.records import MEASURED, Caps, Fleet, Projection, Samples
 from pytest_fanout.report import explained, plan_page
-from pytest_fanout.store.files import write_atomically
+from pytest_fanout.store.files import refuse_links, write_atomically
 from pytest_fanout.store.fleet import EXAMPLE
 from pytest_fanout.store.git import Repository
 
@@ -44,6 +44,7 @@ def init() -> None:
     """Write fleet.toml as a commented example that changes nothing yet. Overwrites nothing."""
     settings = find_settings(Path.cwd())
     path, name = settings.baselines / "fleet.toml", f"{folder_of(settings)}/fleet.toml"
+    refuse_links(settings.baselines, settings.root)
     if read_file(path) is not None:
         click.echo(f"kept {name}")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from pytest_fanout.store.masking import Masker
 OUTCOME_WORDS = {"within": "within budget", "over": "over budget", "not_measured": "not measured", "waived": "waived"}
 _MOST_CHANGES = 20
 _SHORTEST_NAME = 8
+_COMMAND = re.compile(r"^[^\S\n]*(?=::)|(?<=##)(?=\[)", re.MULTILINE)
 _COLOURS = {"within": "green", "waived": "yellow", "over": "red", "not_measured": "red"}
 
 
@@ -45,8 +47,12 @@ def masker() -> Masker:
 
 
 def clean(text: str, *, keep_lines: bool = False) -> str:
-    """Text from task ids, files and models as it may be shown: no secrets, and ``?`` for control characters."""
-    return "".join(c if c.isprintable() or (keep_lines and c == "\n") else "?" for c in masker().text(text))
+    """Text from task ids, files and models as it may be shown: no secrets, and ``?`` for control characters.
+
+    What a build log of GitHub Actions takes for a command (``::error::`` at the start of a line, ``##[``) is broken up.
+    """
+    shown = "".join(c if c.isprintable() or (keep_lines and c == "\n") else "?" for c in masker().text(text))
+    return _COMMAND.sub(r"\g<0>?", shown)
 
 
 @dataclass(frozen=True, slots=True)

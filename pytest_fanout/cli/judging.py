@@ -104,7 +104,7 @@ def say_comment(path: Path, expect_head: str | None) -> int:
     """Print the comment, also one that says that there is nothing to show; give back the exit code."""
     from pytest_fanout.report.comment import comment, unreadable
     from pytest_fanout.store.judgements import read_judgement
-    from pytest_fanout.store.reports import read_report
+    from pytest_fanout.store.reports import AGAIN, read_report
 
     try:
         run, verdict = read_report(path), read_judgement(path)
@@ -119,7 +119,14 @@ def say_comment(path: Path, expect_head: str | None) -> int:
         click.echo(f"error: {clean(str(error), keep_lines=True)}", err=True)
         _print(unreadable(clean(error.what)))
         return error.exit_code
-    _print(comment(run, verdict))
+    try:
+        text = comment(run, verdict)
+    except Exception:  # a forged report can contradict itself in any way; without a comment the older one would stand
+        bad = IntegrityError("report-malformed", "says what cannot be shown", where=str(path), mend=AGAIN)
+        click.echo(f"error: {clean(str(bad), keep_lines=True)}", err=True)
+        _print(unreadable(bad.what))
+        return bad.exit_code
+    _print(text)
     return EXIT_WITHIN
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ def resolve_conflict(settings: Settings, repo: Repository, main: str | None) -> 
     if done.to_record:
         click.echo(f"  no recording fits the merged code for {_names(done.to_record)}:")
         click.echo("  pytest --fanout-budget --fanout-mode=record")
-        click.echo(f"  git add {clean(_shown(settings))}")
+        click.echo(f"  git add {clean(shlex.quote(_shown(settings)))}")
     click.echo("  git commit (or git rebase --continue)")
     click.echo("  pytest --fanout-budget, and fanout-baseline accept where it is over budget: an approval that")
     click.echo("  departed from another anchor than the main branch's no longer covers anything")

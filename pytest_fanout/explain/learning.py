@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_fanout.explain.templates import ALIKE, alikeness, common, stable_words, without_values, words
+from pytest_fanout.explain.templates import ALIKE, alikeness, bare, common, stable_words, without_values, words
 from pytest_fanout.records import Visit, VisitedTrial
 from pytest_fanout.wire.text import first_words
 
 NO_PROMPT = "(no stable prompt)"
 _FEWEST_WORDS = 3  # fewer in common say nothing
+_MOST_TEMPLATES = 100  # of one frame: nobody writes so many prompts, what comes after them is input
 
 #: What a site may not differ in: its name, its API, the tools that are offered, and whether it has a system prompt.
 Frame = tuple[str | None, str, tuple[str, ...], bool]
@@ -47,6 +48,52 @@ class _Cluster:
     template: list[str]
     tasks: set[str]
     texts: list[str]
+
+
+@dataclass(slots=True)
+class _Clusters:
+    """Templates, and where their words stand: of thousands of prompts only those that may be alike are compared."""
+
+    clusters: list[_Cluster] = field(default_factory=list)
+    _places: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))  # word -> cluster -> times
+
+    def nearest(self, parts: Sequence[str], tasks: set[str]) -> int | None:
+        """The cluster that is most like a text, the first of several; None: none is alike enough."""
+        own = Counter(bare(parts))
+        shared: dict[int, int] = defaultdict(int)
+        for word, times in own.items():
+            for at, others in self._places.get(word, {}).items():
+                shared[at] += min(times, others)
+        # no more words can be alike than stand in both; without any word, two texts are alike
+        near = [
+            (alikeness(self.clusters[at].template, parts), -at)
+            for at in (shared if own else range(len(self.clusters)))
+            if 2 * shared[at] >= ALIKE * (len(parts) + len(self.clusters[at].template))
+            and _may_be_values(self.clusters[at], tasks)
+        ]
+        score, place = max(near, default=(0.0, 0))
+        return -place if score >= ALIKE else None
+
+    def add(self, parts: list[str], tasks: set[str], text: str) -> None:
+        """A template of its own."""
+        self.clusters.append(_Cluster(parts, set(tasks), [text]))
+        self._put(len(self.clusters) - 1)
+
+    def join(self, at: int, parts: list[str], tasks: set[str], text: str) -> None:
+        """One text more of a template."""
+        cluster = self.clusters[at]
+        cluster.tasks |= tasks
+        cluster.texts.append(text)
+        template = common(cluster.template, parts)
+        if template != cluster.template:
+            for word in set(bare(cluster.template)):
+                del self._places[word][at]
+            cluster.template = template
+            self._put(at)
+
+    def _put(self, at: int) -> None:
+        for word, times in Counter(bare(self.clusters[at].template)).items():
+            self._places[word][at] = times
 
 
 def learn(trials: Sequence[VisitedTrial]) -> list[Site]:
@@ -86,23 +133,18 @@ def _told(visit: Visit) -> str:
 
 def _templates(texts: Mapping[str, set[str]], has_system: bool, is_one_task: bool) -> dict[str, str]:
     """The stable part of each text. What stands in one task only, and is no system prompt, is an input."""
-    clusters: list[_Cluster] = []
+    known = _Clusters()
+    found: dict[str, str] = {}
     for text, tasks in sorted(texts.items(), key=lambda item: (-len(item[1]), item[0])):
         parts = words(text)
-        best = None
-        if not is_one_task:
-            near = [(alikeness(cluster.template, parts), -at) for at, cluster in enumerate(clusters)
-                    if _may_be_values(cluster, tasks)]  # fmt: skip
-            score, place = max(near, default=(0.0, 0))
-            best = clusters[-place] if score >= ALIKE else None
-        if best is None:
-            clusters.append(_Cluster(parts, set(tasks), [text]))
+        best = None if is_one_task else known.nearest(parts, tasks)
+        if best is not None:
+            known.join(best, parts, tasks, text)
+        elif len(known.clusters) < _MOST_TEMPLATES:
+            known.add(parts, tasks, text)
         else:
-            best.template = common(best.template, parts)
-            best.tasks |= tasks
-            best.texts.append(text)
-    found: dict[str, str] = {}
-    for cluster in clusters:
+            found[text] = ""
+    for cluster in known.clusters:
         template = "".join(cluster.template)
         if len(cluster.texts) > 1:
             template = template.strip()

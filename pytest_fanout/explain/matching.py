@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,8 +45,14 @@ def match(base: Sequence[Site], run: Sequence[Site]) -> tuple[Pair, ...]:
                 found.append((old, new))
                 left_base.remove(old)
                 left_run.remove(new)
+    orders_base, orders_run = _orders(base), _orders(run)
+    words_base, words_run = ([words(site.text) for site in side] for side in (left_base, left_run))
     scores = [
-        (-_score(old, new, _order(base, old), _order(run, new)), at_run, at_base)
+        (
+            -_score(old, new, orders_base[id(old)] - orders_run[id(new)], words_base[at_base], words_run[at_run]),
+            at_run,
+            at_base,
+        )
         for at_base, old in enumerate(left_base)
         for at_run, new in enumerate(left_run)
         if None in (old.name, new.name)
@@ -97,19 +104,14 @@ def _has_same_prompt(old: Site, new: Site) -> bool:
     )
 
 
-def _order(sites: Sequence[Site], site: Site) -> float:
-    """Where it stands among the sites of its side, from 0 (first) to 1 (last)."""
+def _orders(sites: Sequence[Site]) -> dict[int, float]:
+    """Where each stands among the sites of its side, from 0 (first) to 1 (last), by its identity."""
     places = sorted(place_of(one) for one in sites)
-    at = places.index(place_of(site))
-    return at / (len(places) - 1) if len(places) > 1 else 0.0
+    last = max(len(places) - 1, 1)
+    return {id(site): bisect_left(places, place_of(site)) / last for site in sites}
 
 
-def _score(old: Site, new: Site, order_old: float, order_new: float) -> float:
+def _score(old: Site, new: Site, moved: float, words_old: Sequence[str], words_new: Sequence[str]) -> float:
     tools_old, tools_new = set(old.tools), set(new.tools)
     tools = len(tools_old & tools_new) / len(tools_old | tools_new) if tools_old | tools_new else 1.0
-    return (
-        0.5 * alikeness(words(old.text), words(new.text))
-        + 0.2 * (1 - abs(order_old - order_new))
-        + 0.2 * tools
-        + 0.1 * (old.api == new.api)
-    )
+    return 0.5 * alikeness(words_old, words_new) + 0.2 * (1 - abs(moved)) + 0.2 * tools + 0.1 * (old.api == new.api)

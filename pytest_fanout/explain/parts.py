@@ -74,10 +74,11 @@ def grouped(trials: Sequence[VisitedTrial], sites: Sequence[tuple[str, Site]], *
             own[at].append(number)
         for at, numbers in own.items():
             trial = trials[at]
+            beside = _beside(trial, numbers) if trial.timed else frozenset()
             for number in numbers:
                 visit = trial.visits[number]
                 kind = visit.kind
-                if kind == "begun" and trial.timed and _is_beside(trial, numbers, number):
+                if kind == "begun" and number in beside:
                     kind = "wider"
                 group[at, number] = (key, kind, visit.after if kind == "turn" else ())
                 tokens[at, number] = _components(visit, site, reasoning=reasoning)
@@ -154,14 +155,15 @@ def order_of(part: Part) -> tuple[Fraction, str, str, tuple[str, ...]]:
     return -abs(part.value), part.kind, part.site or "", part.after
 
 
-def _is_beside(trial: VisitedTrial, numbers: Sequence[int], number: int) -> bool:
-    """Whether another call of the site is under way when this one begins."""
-    start = trial.visits[number].started_ms
-    return any(
-        (trial.visits[other].started_ms, other) < (start, number) and trial.visits[other].ended_ms > start
-        for other in numbers
-        if other != number
-    )
+def _beside(trial: VisitedTrial, numbers: Sequence[int]) -> frozenset[int]:
+    """Those of the visits of a site during which an earlier one of them is still under way when they begin."""
+    found, latest = set(), 0
+    for number in sorted(numbers, key=lambda number: (trial.visits[number].started_ms, number)):
+        visit = trial.visits[number]
+        if latest > visit.started_ms:
+            found.add(number)
+        latest = max(latest, visit.ended_ms)
+    return frozenset(found)
 
 
 def _told(visit: Visit, tokens: Mapping[str, int] | None, metric: str) -> Mapping[str, int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 #: Stands in a template where the texts it was learned from differ.
 GAP = "…"
@@ -36,7 +37,7 @@ def without_values(text: str) -> str:
 
 def alikeness(one: Sequence[str], other: Sequence[str]) -> float:
     """From 0 to 1: which share of the words of two texts is alike, numbers and ids counting as alike."""
-    a, b = [_bare(word) for word in one], [_bare(word) for word in other]
+    a, b = bare(one), bare(other)
     if not a or not b:
         return float(not a and not b)
     start, end = _ends(a, b)
@@ -76,6 +77,12 @@ def stable_words(template: Iterable[str]) -> int:
     return sum(word.strip() != GAP for word in template)
 
 
+def bare(parts: Iterable[str]) -> list[str]:
+    """Words as they are compared: without blanks around them, all numbers alike."""
+    return [_bare(word) for word in parts]
+
+
+@lru_cache(maxsize=2**16)  # the same words stand in all prompts of a class
 def _bare(word: str) -> str:
     return re.sub(r"\d+", "0", word.strip())
 

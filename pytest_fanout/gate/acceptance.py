@@ -21,13 +21,13 @@ from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
-from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening
+from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening, lowered
 from pytest_fanout.gate.lowering import lowered_by_luck
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.gate.secrets import refuse_secrets
-from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
+from pytest_fanout.gate.tree import Tree, fleet_digest, folder_of, read_file, read_tree, work_tree_budget
 from pytest_fanout.judge import stats_of, table_of_baseline
 from pytest_fanout.judge.limits import ceiling
 from pytest_fanout.records import (
@@ -46,7 +46,6 @@ from pytest_fanout.store.baselines import build_baseline, write_baseline
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
 from pytest_fanout.store.recordings import RecordingStore
-from pytest_fanout.store.toml import load_toml, toml_digest
 
 
 def plan_accept(
@@ -254,7 +253,7 @@ def _plan_class(
         changes += [Change("metric", name, "all", None, value) for name, value in sorted(values.items())]
     else:
         changes = list(loosening(origin, anchor, limits))
-        if any(change.name == "pass.share" for change in changes):
+        if any(change.name == "pass.share" for change in changes) and lowered(origin, anchor, limits):
             raise NotAccepted(
                 "pass-share-fell",
                 f"the anchor of {agent} would be lowered by a run in which fewer trials pass "
@@ -274,7 +273,7 @@ def _plan_class(
     if changes:
         added = set(anchor.tasks) - set(origin.tasks if origin else anchor.tasks)
         changes += [Change("task_added", task) for task in sorted(added)]
-        changes += endings_changes(origin, anchor)
+        changes = [change for change in changes if change.name != "pass.share"] + endings_changes(origin, anchor)
         changes += drift_lines(base.approvals, agent, anchor, limits, budget.judge_for(agent), author.today)
     approval = None
     if changes:
@@ -319,8 +318,8 @@ def _plan_budget(base: Tree, head: Tree, author: Author) -> tuple[Budget, tuple[
         budget = wanted
         if not find_budget_permit("budget", new, base.budget.digest, wanted.digest, author.today).approval:
             approvals.append(author.approval("budget", "budget", base.budget.digest, changes, to=wanted.digest))
-    data = read_file(author.settings.baselines / "fleet.toml")
-    fleet = None if data is None else toml_digest(load_toml(data, f"{folder_of(author.settings)}/fleet.toml"))
+    place, where = author.settings.baselines, f"{folder_of(author.settings)}/fleet.toml"
+    fleet = fleet_digest(read_file(place / "fleet.toml"), where, lambda name: read_file(place / name))
     if base.fleet is None or fleet == base.fleet:
         return budget, tuple(approvals)
     if not find_budget_permit("fleet", new, base.fleet, fleet, author.today).approval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -104,7 +105,7 @@ def verify(
             "not-committed",
             f"{', '.join(loose)} differ{'s' if len(loose) == 1 else ''} from HEAD: a clone of this commit would not "
             "give this verdict",
-            mend=f"git add {' '.join(loose)} && git commit, then run `pytest --fanout-budget` again",
+            mend=f"git add {shlex.join(loose)} && git commit, then run `pytest --fanout-budget` again",
         )
     hidden = repo.hidden([path for path in kept_in(settings) if path != folder_of(settings)])
     if hidden:

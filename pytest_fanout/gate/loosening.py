@@ -11,7 +11,8 @@ from pytest_fanout.records import Baseline, Change, Limit
 
 
 def loosening(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[Change, ...]:
-    """Every gated number that got worse, on all tasks and on the common ones; tasks removed and redefined."""
+    """Every gated number that got worse, on all tasks and on the common ones; tasks removed and redefined; where there
+    is none of these, a smaller part of the trials that passes."""
     old, new = table_of_baseline(base), table_of_baseline(head)
     common = set(base.tasks) & set(head.tasks)
     changes = list(metric_changes(old, new, limits, "all"))
@@ -23,7 +24,8 @@ def loosening(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[
         for task in sorted(common)
         if base.tasks[task].definition != head.tasks[task].definition
     ]
-    if not changes and lowered(base, head, limits) and pass_share_fell(old, new):
+    # a failure that the anchor holds fails no test any more, so that it gets in by nobody's back door
+    if not changes and pass_share_fell(old, new):
         changes.append(Change("metric", "pass.share", "all", _share(old), _share(new)))
     return tuple(changes)
 

@@ -12,7 +12,7 @@ from pytest_fanout.judge import stats_of
 from pytest_fanout.records import Approval, Base, Baseline, Change, ClassResult, SiteStats, Verdict
 from pytest_fanout.store.approvals import path_name, write_approval
 from pytest_fanout.store.baselines import write_baseline
-from pytest_fanout.store.files import remove_litter, sync_folder, write_atomically
+from pytest_fanout.store.files import refuse_links, remove_litter, sync_folder, write_atomically
 from pytest_fanout.store.sites import write_sites
 
 
@@ -57,12 +57,14 @@ def carry_out(plan: Plan, settings: Settings) -> Accepted:
 
     Raises:
         StorageError: naming the file; what stood there is whole.
+        IntegrityError: a folder that is to be written to is a link, and may lead anywhere.
     """
     folder = folder_of(settings)
     written: list[str] = []
     removed: list[str] = []
 
     def write(name: str, data: bytes) -> None:
+        refuse_links((settings.baselines / name).parent, settings.root)
         write_atomically(settings.baselines / name, data)
         written.append(f"{folder}/{name}")
 

@@ -8,7 +8,7 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import IntegrityError
 from pytest_fanout.gate.tree import folder_of, read_file
 from pytest_fanout.store.budget import DEFAULT_TEXT
-from pytest_fanout.store.files import write_atomically
+from pytest_fanout.store.files import refuse_links, write_atomically
 
 REPORT = "fanout-report.json"
 
@@ -26,10 +26,11 @@ def start(settings: Settings) -> Started:
 
     Raises:
         StorageError: a file could not be written.
-        IntegrityError: .gitignore or .gitattributes is not a text file.
+        IntegrityError: .gitignore or .gitattributes is not a text file; the baselines folder is a link.
     """
     written, kept = [], []
     budget = settings.baselines / "budget.toml"
+    refuse_links(settings.baselines, settings.root)
     name = f"{folder_of(settings)}/budget.toml"
     if read_file(budget) is None:
         write_atomically(budget, DEFAULT_TEXT.encode("utf-8"))

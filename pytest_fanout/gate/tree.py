@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class Tree:
 
     anchors: Mapping[str, Baseline]
     budget: Budget
-    fleet: str | None  # digest of the parsed fleet.toml
+    fleet: str | None  # digest of the parsed fleet.toml and of the calibration that it names
     approvals: tuple[Approval, ...]
     problems: tuple[Problem, ...] = ()
 
@@ -75,7 +76,7 @@ def kept_in(settings: Settings) -> tuple[str, ...]:
 
 def to_commit(settings: Settings) -> str:
     """The folders that are to be added after accepting, as words of a command."""
-    return " ".join(kept_in(settings)[:2])
+    return shlex.join(kept_in(settings)[:2])
 
 
 def problem_of(error: FanoutError, verdict: str, agent: str | None = None, commit: str = "") -> Problem:
@@ -127,11 +128,33 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
     try:
         where = f"{folder}/fleet.toml"
         data = repo.read(rev, where)
-        fleet = None if data is None else toml_digest(load_toml(data, where))
+        fleet = fleet_digest(data, where, lambda name: repo.read(rev, f"{folder}/{name}"))
     except (IntegrityError, ConfigError) as error:
         problems.append(problem_of(error, "integrity", commit=commit))
     approvals = _approvals(repo, rev, f"{folder}/approvals", commit, [] if is_history else problems)
     return Tree(anchors, budget, fleet, approvals, tuple(problems))
+
+
+def fleet_digest(data: bytes | None, where: str, read: Callable[[str], bytes | None]) -> str | None:
+    """Digest of fleet.toml, and of the calibration that it names: who changes what a GPU can do changes the fleet.
+
+    Args:
+        data: of fleet.toml; None: there is none.
+        read: gives the bytes of a file by its path below the baselines folder, None where there is none.
+
+    Raises:
+        ConfigError, IntegrityError: one of the files cannot be read.
+    """
+    if data is None:
+        return None
+    document = load_toml(data, where)
+    table = document.get("fleet")
+    name = table.get("calibration") if isinstance(table, Mapping) else None
+    if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/") or not name.isprintable():
+        return toml_digest(document)  # where it is a wrong path, whoever prices with it says so
+    content = read(name)
+    measured = None if content is None else content.replace(b"\r\n", b"\n").decode("utf-8", "replace")
+    return toml_digest({"fleet": document, "calibration": measured or ""})
 
 
 def _approvals(repo: Repository, rev: str, folder: str, commit: str, problems: list[Problem]) -> tuple[Approval, ...]:

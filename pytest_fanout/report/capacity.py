@@ -35,8 +35,8 @@ def of_class(projection: Projection) -> list[str]:
         before = _before(base.gpus_other if base else None, load.gpus_other, 1)
         lines.append(f"{before}{load.gpus_other:,.1f} GPUs by the other fit of the same published rows")
     if load.binding not in (None, "compute"):
-        text = next(constraint.text for constraint in load.constraints if constraint.name == load.binding)
-        lines.append(f"{load.binding} binds: {text}")
+        texts = [constraint.text for constraint in load.constraints if constraint.name == load.binding]
+        lines.append(f"{load.binding} binds: {texts[0]}" if texts else f"{load.binding} binds")
     return lines
 
 

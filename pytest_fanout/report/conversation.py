@@ -61,12 +61,20 @@ def _in_order(turns: Sequence[Turn]) -> list[Exchange]:
     return sorted(everything, key=lambda one: (one.started_ms, one.seq))
 
 
+def _moment(seconds: int) -> str:
+    """Unix seconds as a date; a recording can claim a time that no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):
+        return "at an unknown time"
+
+
 def _head(recording: Recording, turns: Sequence[Turn]) -> Iterator[str]:
     own = [turn for turn in turns if turn.attempts and turn.exchanges[0].bucket == _AGENT]
     calls = sum(ModelCall(turn.attempts).reached_model for turn in own)
     others = sum(not turn.attempts for turn in turns)
     attempts = sum(len(turn.attempts) for turn in own)
-    made = datetime.fromtimestamp(recording.begun_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    made = _moment(recording.begun_at)
     yield escape(f"{recording.agent}::{recording.task}, trial {recording.trial}")
     if recording.imported:
         yield escape(

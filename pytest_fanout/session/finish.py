@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -186,14 +187,14 @@ class Finish:
         accepted = [f"{folder}/approvals", *(f"{folder}/{result.agent}.json" for result in verdict.classes)]
         accepts = tuple(other for other in verdict.next if other.startswith("fanout-baseline accept"))
         if verdict.outcome == "within" and accepts:  # the anchor of what was recorded, and all of it in one commit
-            return replace(verdict, next=(*verdict.next, f"git add {' '.join(kept_in(self.settings))} && git commit"))
+            return replace(verdict, next=(*verdict.next, f"git add {shlex.join(kept_in(self.settings))} && git commit"))
         if verdict.outcome == "within" or (folder in loose and repo.uncommitted(accepted)):
-            step = f"git add {' '.join(loose)} && git commit"
+            step = f"git add {shlex.join(loose)} && git commit"
             return replace(verdict, next=(step, *(other for other in verdict.next if other != step)))
         rules = repo.uncommitted([f"{folder}/budget.toml", f"{folder}/fleet.toml"])
-        if not rules or any(step.startswith(f"git add {folder} ") for step in verdict.next):
+        if not rules or any(step.startswith(f"git add {shlex.quote(folder)} ") for step in verdict.next):
             return verdict
-        step = f"git add {' '.join(rules)} && git commit: only what is committed holds"
+        step = f"git add {shlex.join(rules)} && git commit: only what is committed holds"
         return replace(verdict, next=(*verdict.next, step))
 
     def _run(self) -> Run:

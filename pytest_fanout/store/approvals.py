@@ -17,6 +17,7 @@ from pytest_fanout.store.schemas import validate
 SCHEMA = "pytest-fanout/approval/1"
 MAX_AGE_DAYS = 30
 WAIVER_HOURS = 72
+_LAST_SECOND = 253_402_300_799  # of the year 9999
 _BUDGET_SUBJECTS = frozenset({"budget", "fleet"})
 
 
@@ -114,6 +115,8 @@ def _fault(approval: Approval, document: Mapping[str, Any]) -> str | None:
         begins = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
         if approval.expires_at - begins > WAIVER_HOURS * 3600:
             return f"a waiver lasts at most {WAIVER_HOURS} hours from the start (UTC) of requested_on"
+        if approval.expires_at > _LAST_SECOND:
+            return "expires_at lies behind the last day of the calendar"
     if approval.kind == "baseline":
         for change in approval.changes:
             bound = approval.ceilings.get(change.name)

@@ -6,12 +6,16 @@ Whatever cannot be borne out is no base. Another one, that happens to be there, 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Protocol
 
 from pytest_fanout.config import is_ci
 from pytest_fanout.records import Base
 from pytest_fanout.store.ci import FETCH_DEPTH, Change, read_change
+
+#: What no name of a branch holds, and a revision may.
+_NO_BRANCH = re.compile(r"[\x00-\x20~^:?*\[\\\x7f]|\.\.|@\{")
 
 
 class Commits(Protocol):
@@ -65,7 +69,7 @@ def _of_change(repo: Commits, change: Change, head: str) -> Base:
 
 def _of_pull(repo: Commits, change: Change, head: str) -> Base:
     source, parents = change.source, repo.parents(head)
-    target = repo.resolve(f"refs/remotes/origin/{change.target}") if change.target else None
+    target = _tip(repo, change.target)
     if change.is_forgeable and target is None:
         return _none(source, f"the target branch {change.target} is not in this clone: {change.deepen}")
     if len(parents) == 2 and change.after is not None and parents[1] == change.after:
@@ -108,7 +112,9 @@ def _of_push(repo: Commits, change: Change, head: str) -> Base:
         return _other_change(change, head)
     if change.before is not None:
         base = _named(repo, change.before, f"{change.source}.before", change.deepen)
-        target = repo.resolve(f"refs/remotes/origin/{change.target}") if change.is_forgeable else None
+        target = _tip(repo, change.target) if change.is_forgeable else None
+        if change.is_forgeable and target is None:
+            return _none(change.source, f"the default branch {change.target} is not in this clone: {change.deepen}")
         return _on_target(repo, base, change, target)
     parents = repo.parents(head)
     if not parents:
@@ -120,12 +126,19 @@ def _of_branch(repo: Commits, change: Change, head: str) -> Base:
     """By hand, on a schedule, or pushed beside the default branch: the base is where it left that one."""
     if change.target is None:
         return _merge_base(repo, head, ci=True)
-    tip = repo.resolve(f"refs/remotes/origin/{change.target}")
+    tip = _tip(repo, change.target)
     fork = repo.fork_point(tip, head) if tip else None
     if fork is None:
         said = f"no commit that HEAD shares with the default branch {change.target} is in this clone: "
         return _none(change.source, said + (change.deepen or FETCH_DEPTH))
     return Base(fork, f"{change.source}: merge-base origin/{change.target}")
+
+
+def _tip(repo: Commits, branch: str | None) -> str | None:
+    """The tip of a branch of the origin; None where the words name none, or an older commit of one (``main~3``)."""
+    if not branch or _NO_BRANCH.search(branch):
+        return None
+    return repo.resolve(f"refs/remotes/origin/{branch}")
 
 
 def _merge_base(repo: Commits, head: str, ci: bool) -> Base:

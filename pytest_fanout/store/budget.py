@@ -124,7 +124,7 @@ def _limit_name(name: str, where: str, key: str) -> tuple[str, str]:
     if name in _CAPACITY:
         metric, _, statistic_name = name.partition(".")
         return metric, statistic_name
-    found = _LIMIT.match(name)
+    found = _LIMIT.match(name) if name.isprintable() else None
     if found is None:
         _refuse(where, key, "is not of the form <metric>.<statistic>", 'write it like "fanout.p95"')
     metric, statistic_name = found["metric"], found["statistic"]

@@ -1,6 +1,6 @@
 """git as a source of committed blobs, through its command: never the work tree, never a checkout filter.
 
-``git replace`` refs, GIT_* variables and quoting are switched off, so that what is read is what the commit holds.
+``git replace`` refs, grafts, GIT_* variables and quoting are switched off: what is read is what the commit holds.
 """
 
 from __future__ import annotations
@@ -290,6 +290,7 @@ class _Done:
 def _git(folder: Path, *words: str, stdin: str | None = None) -> _Done:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environ |= {"LC_ALL": "C", "LANGUAGE": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    environ["GIT_GRAFT_FILE"] = os.devnull  # like replace refs, .git/info/grafts gives commits other parents
     try:
         done = subprocess.run(
             ["git", *_OPTIONS, *words],

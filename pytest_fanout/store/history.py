@@ -29,11 +29,13 @@ def main_line(repo: Repository, rev: str, paths: Sequence[str], most: int) -> tu
     Raises:
         GitError: git does not answer.
     """
-    words = ("log", "--first-parent", "-m", f"--max-count={most}", "--format=%x01%H%x00%P%x00%cs%x00%s", "--no-patch")
+    # a subject can hold any character but NUL, so that nothing else parts the fields
+    words = ("log", "--first-parent", "-m", f"--max-count={most}", "--format=%H%x00%P%x00%cs%x00%s%x00", "--no-patch")
     out = repo._run(*words, rev, "--", *(repo.prefix + path for path in paths))
+    fields = out.decode("utf-8", "replace").split("\0")
     found = []
-    for entry in out.decode("utf-8", "replace").split("\x01")[1:]:
-        commit, parents, day, subject = entry.rstrip("\n").split("\0", 3)
+    for at in range(0, len(fields) - 3, 4):
+        commit, parents, day, subject = fields[at].lstrip("\n"), *fields[at + 1 : at + 4]
         parent = parents.split()[0] if parents else None
         found.append(
             Commit(commit, parent if parent and repo.resolve(parent) else None, date.fromisoformat(day), subject)

@@ -56,8 +56,9 @@ def _looser_limits(key: str, base: tuple[Limit, ...], head: tuple[Limit, ...]) -
             yield _change(f"{name}.max", old.max, "none" if new.max is None else new.max)
         if old.min is not None and (new.min is None or new.min < old.min):
             yield _change(f"{name}.min", old.min, "none" if new.min is None else new.min)
-        if not old.evidence and new.evidence:
-            yield _change(f"{name}.evidence", "off", "on")
+        # raw numbers pass growth that evidence finds, and the other way round: neither is the stricter
+        if old.evidence != new.evidence and (old.increase is not None or not old.evidence):
+            yield _change(f"{name}.evidence", *("on" if limit.evidence else "off" for limit in (old, new)))
 
 
 def _words(share: Fraction | None) -> str:
@@ -127,7 +128,7 @@ def _stricter_limits(base: tuple[Limit, ...], head: tuple[Limit, ...]) -> tuple[
             at_least=min(floors) if floors else 0,
             max=_least(old.max, new.max),
             min=max((each for each in (old.min, new.min) if each is not None), default=None),
-            evidence=old.evidence and new.evidence,
+            evidence=new.evidence if old.increase is None and old.evidence else old.evidence,
         )
     return tuple(merged.values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +12,7 @@ from pytest_fanout.errors import ConfigError
 from pytest_fanout.store.files import digest
 
 _AT = re.compile(r" ?\(at (?:line (\d+), column \d+|end of document)\)")
+_MOST_DIGITS = 100
 
 
 def load_toml(data: bytes, where: str, *, decimals: bool = True) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def load_toml(data: bytes, where: str, *, decimals: bool = True) -> dict[str, An
                 mend="resolve the conflict and commit the file",
             )
     try:
-        return tomllib.loads(text.replace("\r\n", "\n"), parse_float=Decimal if decimals else float)
+        document = tomllib.loads(text.replace("\r\n", "\n"), parse_float=Decimal if decimals else float)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         at = _AT.search(str(error))
         line_no = at.group(1) if at and at.group(1) else None
@@ -49,6 +50,30 @@ def load_toml(data: bytes, where: str, *, decimals: bool = True) -> dict[str, An
             where=f"{where}:{line_no}" if line_no else where,
             mend="mend the line" if line_no else "mend the file",
         ) from None
+    except ValueError:  # int() refuses more than 4300 digits
+        raise _endless(where) from None
+    if any(map(_is_endless, _values(document))):
+        raise _endless(where)
+    return document
+
+
+def _values(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping | list):
+        for entry in value.values() if isinstance(value, Mapping) else value:
+            yield from _values(entry)
+    else:
+        yield value
+
+
+def _is_endless(value: Any) -> bool:
+    """TOML has integers of 64 bits; an exact fraction of 1e-999999999 would fill the memory with zeros."""
+    if isinstance(value, Decimal):
+        return value.is_finite() and abs(value.adjusted()) > _MOST_DIGITS
+    return isinstance(value, int) and abs(value) >= 2**63
+
+
+def _endless(where: str) -> ConfigError:
+    return ConfigError("bad-toml", "holds a number of too many digits", where=where, mend="mend the file")
 
 
 def toml_digest(document: Mapping[str, Any]) -> str:

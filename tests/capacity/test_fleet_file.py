@@ -264,6 +264,8 @@ def test_values_that_cannot_be_used(text, place, what, mend):
         (b"schema = 1\n<<<<<<< HEAD\n", ":2", "holds the marks of an unresolved merge conflict",
          "resolve the conflict and commit the file", "conflict-marks"),
         (b"schema = 1\n# \xff\n", ":2", "is not UTF-8 text", "save the file as UTF-8", "bad-toml"),
+        (b"schema = 1\nx = 0x" + b"f" * 5000, "", "holds a number of too many digits", "mend the file", "bad-toml"),
+        (b"schema = 1\nx = " + b"9" * 5000, "", "holds a number of too many digits", "mend the file", "bad-toml"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_toml(data, at, what, mend, slug):

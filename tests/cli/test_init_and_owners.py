@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from gate_world import World, started
 
 from pytest_fanout.cli.approving import review_advice
 from pytest_fanout.cli.baseline import main
+from pytest_fanout.cli.capacity import main as capacity
 from pytest_fanout.store.budget import DEFAULT_TEXT
 from pytest_fanout.store.owners import owners_of
 
@@ -69,6 +72,20 @@ def test_init_extends_what_is_there_and_overwrites_nothing(world: World) -> None
     )
     assert init(world)[:3] == ["kept baselines/budget.toml", "kept .gitignore", "kept .gitattributes"]
     assert (world.folder / "baselines/budget.toml").read_text() == "schema = 1\n# mine\n"
+
+
+@pytest.mark.parametrize("command", [main, capacity])
+def test_init_writes_through_no_link(world: World, tmp_path: Path, command: click.Group) -> None:
+    """Somebody else's branch can hold a link in place of the folder: nothing appears where it leads."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    shutil.rmtree(world.folder / "baselines")
+    (world.folder / "baselines").symlink_to(outside)
+
+    done = CliRunner().invoke(command, ["init"], catch_exceptions=False)
+
+    assert (done.exit_code, list(outside.iterdir())) == (4, [])
+    assert "baselines: is a symbolic link" in done.output
 
 
 def test_init_names_only_what_nobody_owns_yet(world: World) -> None:

@@ -207,6 +207,19 @@ def test_diff_as_markdown_and_json_is_the_report_judged_anew(world: World) -> No
     assert (done.exit_code, json.loads(done.output)["verdict"]) == (1, "regressed")
 
 
+def test_a_forged_report_gives_no_command_to_the_build_log(world: World) -> None:
+    """GitHub Actions runs what stands as a command in a line of the log; the gate job prints what a report names."""
+    command = "\n  ::stop-commands::forged\n##[add-mask]a\x1b[31m"
+    run = replace(world.measured(make_run(GROWN)), head=Head(world.repo.resolve("HEAD")))
+    run = replace(run, base=Base(world.repo.resolve("main"), "x"), inputs={**run.inputs, command: "sha256:" + "0" * 64})
+    write_report(world.folder / "fanout-report.json", document(run, world.judge(run)))
+
+    told = call("verify")
+
+    assert "  ?::stop-commands::forged\n##?[add-mask]a?[31m" in told
+    assert not any(line.lstrip().startswith("::") or "##[" in line for line in told.splitlines())
+
+
 def test_a_report_of_ci_is_accepted_by_its_path(world: World) -> None:
     """Downloaded beside the project, made of the same inputs; refused where the tree is another one now."""
     report(world, replace(make_run(GROWN), ci=True), "downloaded.json")

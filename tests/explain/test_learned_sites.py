@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from made_agents import Made, side, tool
 
+from pytest_fanout.explain import learning
 from pytest_fanout.explain.learning import Site, learn
 from pytest_fanout.explain.matching import match
 from pytest_fanout.explain.templates import without_values
@@ -177,3 +178,32 @@ def test_a_name_that_the_code_gives_decides() -> None:
         (pair,) = match(base, run)
         assert pair.base is base[0]
         assert pair.run is run[0]
+
+
+def test_prompts_without_common_words_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand calls that each begin with another text cost no comparison word by word, and are one site at last.
+
+    A hundred templates are kept; what is like none of them is input.
+    """
+    compared = []
+    monkeypatch.setattr(learning, "alikeness", lambda *texts: compared.append(texts) or 0.0)
+
+    def agent(made: Made) -> None:
+        for number in range(250):
+            made.call("", [" ".join(f"{made.task}{chr(97 + number // 26)}{chr(97 + number % 26)}{c}" for c in "xyz")])
+
+    (site,) = learn(side(agent).trials)
+
+    assert (site.prompt, len(site.visits), compared) == ("", 1000, [])
+
+
+def test_more_than_a_hundred_prompts_are_input() -> None:
+    """Two hundred system prompts with nothing in common: a hundred sites, and one of all the others."""
+
+    def agent(made: Made) -> None:
+        for number in range(200):
+            made.call(" ".join(f"{chr(97 + number // 26)}{chr(97 + number % 26)}{c}" for c in "xyz"), ["go on"])
+
+    found = learn(side(agent).trials)
+
+    assert (len(found), len([site for site in found if site.prompt == ""])) == (101, 1)

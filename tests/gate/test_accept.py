@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from gate_world import TODAY, TWENTY, World, git, make_run, slugs, started, with_trials, without
 
-from pytest_fanout.errors import FanoutError, GitError, NotAccepted, StorageError, UsageError
+from pytest_fanout.errors import FanoutError, GitError, IntegrityError, NotAccepted, StorageError, UsageError
 from pytest_fanout.gate import Accepted, accept, plan_accept
 from pytest_fanout.records import (
     Base,
@@ -231,6 +231,28 @@ def test_a_looser_budget_is_approved_by_its_digests(world: World) -> None:
     assert [Path(name).name[:18] for name in done.written] == ["2026-11-29-budget-"]
     found = world.judge(make_run())
     assert (found.verdict, "budget-approved" in slugs(found)) == ("pass", True)
+
+
+def test_a_changed_calibration_is_a_changed_fleet(world: World) -> None:
+    """What a GPU can do moves every limit on capacity, so that it is approved like the fleet.toml that names it."""
+    git(world.root, "switch", "-q", "main")
+    world.write("baselines/fleet.toml", '[fleet]\ncalibration = "calibrations/h200.json"\n')
+    world.write("baselines/calibrations/h200.json", '{"tokens_per_s": 1}\n')
+    base = world.commit("fleet")
+    git(world.root, "switch", "-q", "-c", "faster")
+    world.write("baselines/calibrations/h200.json", '{"tokens_per_s": 1}\r\n')
+    world.commit("line ends")
+    same = world.judge(make_run())
+    world.write("baselines/calibrations/h200.json", '{"tokens_per_s": 1000}\n')
+    world.commit("a much faster GPU")
+    changed = world.judge(make_run())
+
+    accept(world.measured(make_run()), world.repo, world.settings, **words(world, base=Base(base, "test")))
+    world.commit("accepted")
+
+    assert same.verdict == "pass"
+    assert (changed.verdict, slugs(changed) & {"fleet-changed"}) == ("unapproved", {"fleet-changed"})
+    assert world.judge(make_run()).verdict == "pass"
 
 
 def test_a_changed_fleet_is_approved_by_its_digests(world: World) -> None:
@@ -497,6 +519,38 @@ def test_a_draw_that_was_repeated_is_said(world: World) -> None:
     plan = plan_accept(run, world.repo, world.settings, **words(world))
 
     assert [planned.draw for planned in plan.classes] == [3]
+
+
+def test_failures_get_into_an_anchor_by_approval_only(world: World) -> None:
+    """A failure that the anchor holds fails no test any more: with the same fanout it is a loosening by itself."""
+    run = with_trials(make_run(), ("t01", "t02"), passed=False, status="failed", error="no")
+
+    done = accept(world.measured(run), world.repo, world.settings, **words(world))
+    world.commit()
+    approved = world.judge(run)
+    for name in done.written:
+        if "/approvals/" in name:
+            git(world.root, "rm", "-q", name)
+    world.commit()
+    unapproved = world.judge(run)
+
+    assert approved.verdict == "approved"
+    assert unapproved.verdict == "unapproved"
+    (approval,) = [name for name in done.written if "/approvals/" in name]
+    assert approval == approved.classes[0].approval
+
+
+def test_nothing_is_written_through_a_link(world: World, tmp_path: Path) -> None:
+    """A checkout of somebody else's branch can hold a link in place of a folder: it leads to no other folder."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (world.folder / "baselines" / "approvals").symlink_to(outside)
+
+    with pytest.raises(IntegrityError) as caught:
+        take(world, make_run(GROWN))
+
+    assert str(caught.value).startswith(f"{world.folder / 'baselines' / 'approvals'}: is a symbolic link")
+    assert list(outside.iterdir()) == []
 
 
 def test_how_the_trials_ended_is_shown_to_the_reviewer(world: World) -> None:

@@ -124,11 +124,14 @@ def test_a_merge_is_one_step_of_the_main_line(world: World) -> None:
 
 
 def test_a_red_main_is_named(tmp_path: Path) -> None:
-    """The base holds the same recordings, anchor and budget: it has been over budget since they changed last."""
+    """The base holds the same recordings, anchor and budget: it has been over budget since they changed last.
+
+    Whatever characters the subject of that commit holds.
+    """
     world = started(tmp_path / "red")
     git(world.root, "switch", "-q", "main")
     world.write("fixtures/recordings/support/t19/t1.jsonl", "grown")
-    since = world.commit("merged past the gate")
+    since = world.commit("merged past\x01 the gate")
     world.write("notes.txt", "nothing of the gate's")
     base = world.commit("notes")
     git(world.root, "switch", "-q", "-c", "next")
@@ -141,7 +144,7 @@ def test_a_red_main_is_named(tmp_path: Path) -> None:
     (notice,) = [notice for notice in verdict.classes[0].notices if notice.slug == "main-over-budget"]
     day = git(world.root, "show", "-s", "--format=%cs", since)
     assert notice.text == (
-        f"support: main itself is over budget since {since[:12]} of {day} (merged past the gate): the base commit "
+        f"support: main itself is over budget since {since[:12]} of {day} (merged past\x01 the gate): the base commit "
         f"{base[:12]} holds the same recordings, anchor and budget; mend: mend or accept it there, by a change of its "
         "own, and merge that"
     )

@@ -166,8 +166,20 @@ KNOWN_METRICS = (
         (
             "schema = 1\n[agents.Research.caps]\nfanout = 1\n",
             "b.toml: [agents.Research]: 'Research' cannot name an agent class: lower-case letters, digits, '.', '_' "
-            "and '-', at most 64 characters, and none of approvals, budget, default, fleet\n"
+            "and '-', at most 64 characters, none of approvals, budget, default, fleet, and not ending in .sites\n"
             f"  mend: rename the agent class\n{SEE}bad-agent-name",
+        ),
+        (
+            "schema = 1\n[default.judge]\nalpha = 1e-999999999\n",
+            f"b.toml: holds a number of too many digits\n  mend: mend the file\n{SEE}bad-toml",
+        ),
+        (
+            f"schema = 1\n[default.caps]\nfanout = {'9' * 5000}\n",
+            f"b.toml: holds a number of too many digits\n  mend: mend the file\n{SEE}bad-toml",
+        ),
+        (
+            f"schema = 1\n[default.caps]\nfanout = 0x{'f' * 5000}\n",
+            f"b.toml: holds a number of too many digits\n  mend: mend the file\n{SEE}bad-toml",
         ),
         (
             "schema = 1\nschema = 1\n",
@@ -234,6 +246,19 @@ def test_every_loosening_is_named_and_undone_by_the_stricter_of_both(old: str, n
     assert looser(head, base) == ()
     assert looser(base, stricter(base, head)) == ()
     assert looser(head, stricter(head, base)) == ()
+
+
+@pytest.mark.parametrize(("old", "new"), [("on", "off"), ("off", "on")])
+def test_evidence_is_approved_either_way(old: str, new: str) -> None:
+    """Raw numbers pass growth that evidence finds, and evidence passes luck that they do not: the base's word holds."""
+    text = 'schema = 1\n[default.limits]\n"fanout.p95" = {{ increase = "10%", evidence = "{}" }}\n'
+    base, head = parse_budget(text.format(old).encode()), parse_budget(text.format(new).encode())
+
+    (change,) = looser(base, head)
+    (limit,) = stricter(base, head).limits_for("support")
+
+    assert (change.name, change.old, change.new) == ("default.limits.fanout.p95.evidence", old, new)
+    assert limit.evidence == (old == "on")
 
 
 def test_a_model_host_that_is_dropped_is_a_loosening() -> None:

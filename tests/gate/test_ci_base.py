@@ -225,6 +225,35 @@ def test_a_pipeline_file_cannot_name_a_base_of_its_own_in_gitlab(world: World) -
     assert found == Base(None, "gitlab merge request", problem=said)
 
 
+@pytest.mark.parametrize("name", ["feature~1", "feature^", "feature@{0}", "feature^{commit}", "feature..main"])
+def test_a_branch_is_not_named_by_a_revision(world: World, name: str) -> None:
+    """An older commit of one's own branch, where its anchors stand already, is no target branch."""
+    git(world.root, "switch", "-q", "--detach", "origin/feature")
+    own = world.commit("anchors of my own")
+    git(world.root, "update-ref", "refs/remotes/origin/feature", world.commit("nothing"))
+
+    asked = gitlab(world, CI_MERGE_REQUEST_TARGET_BRANCH_NAME=name, CI_MERGE_REQUEST_DIFF_BASE_SHA=own)
+    pushed = gitlab(world, CI_DEFAULT_BRANCH=name, CI_COMMIT_BRANCH="feature", CI_PIPELINE_SOURCE="web")
+
+    assert asked == Base(
+        None, "gitlab merge request", problem=f"the target branch {name} is not in this clone: {GITLAB_DEPTH}"
+    )
+    assert pushed.rev is None
+
+
+def test_a_push_to_a_branch_that_is_not_there_has_no_base(world: World) -> None:
+    """A pipeline's file that calls its own branch the default one, by a name that no clone knows, is not believed."""
+    git(world.root, "switch", "-q", "--detach", "origin/feature")
+    own = world.commit("anchors of my own")
+    world.commit("nothing")
+
+    found = gitlab(
+        world, CI_PIPELINE_SOURCE="push", CI_DEFAULT_BRANCH="x", CI_COMMIT_BRANCH="x", CI_COMMIT_BEFORE_SHA=own
+    )
+
+    assert found == Base(None, "gitlab push", problem=f"the default branch x is not in this clone: {GITLAB_DEPTH}")
+
+
 def test_gitlab_has_to_fetch_the_target_branch(world: World) -> None:
     """With its default depth only the branch itself is there, and nothing bears the base out."""
     git(world.root, "update-ref", "-d", "refs/remotes/origin/main")

@@ -239,6 +239,10 @@ def test_approvals_survive_the_round_trip(approval: Approval) -> None:
         (replace(WAIVER, expires_at=None), "`expires_at` stands in waivers, and only there"),
         (replace(APPROVAL, expires_at=1_796_083_200), "`expires_at` stands in waivers, and only there"),
         (
+            replace(WAIVER, requested_on="9999-12-31", expires_at=253_402_300_800),
+            "expires_at lies behind the last day of the calendar",
+        ),
+        (
             replace(WAIVER, expires_at=1_796_083_201),
             "a waiver lasts at most 72 hours from the start (UTC) of requested_on",
         ),

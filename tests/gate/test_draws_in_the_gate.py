@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drawn_agents import Calls, calls, drawn, first
-from gate_world import World, make_run, redrawn
+from gate_world import World, git, make_run, redrawn
 
 from pytest_fanout.judge import TrialTable, judge_draws
 from pytest_fanout.records import ClassResult, JudgeRules, Run, Verdict
@@ -280,14 +281,18 @@ def test_a_report_of_a_new_draw_fits_its_schema_and_every_form(project: World, t
     assert page.rstrip().endswith("next      pytest --fanout-budget --fanout-mode=record --fanout-agent=support")
 
 
-def test_limits_without_evidence_stay_with_raw_numbers(project: World) -> None:
-    """evidence = "off": the bare rule, and the reader is told how often that is wrong."""
+def test_limits_without_evidence_stay_with_raw_numbers(project: World, tmp_path: Path) -> None:
+    """evidence = "off" in the base's budget: the bare rule, and the reader is told how often that is wrong."""
+    shutil.copytree(project.root, tmp_path / "project")
+    project = World(tmp_path / "project", tmp_path / "project")
     budget = "schema = 1\n[default.limits]\n"
     project.write(
         "baselines/budget.toml", budget + '"fanout.p95" = { increase = "10%", at_least = 1, evidence = "off" }\n'
     )
     project.commit("off")
+    git(project.root, "branch", "-f", "main")
     project.branch("off")
+    project.commit("feature")
     run = run_of(first(UNCHANGED, 1))
 
     _, result = judged(project, run)
@@ -298,3 +303,22 @@ def test_limits_without_evidence_stay_with_raw_numbers(project: World) -> None:
         "support: fanout.p95 of a new draw stood against raw numbers, which an unchanged agent alone moves by 20 to "
         "40 %: that is wrong in 20 to 50 % of identical agents"
     )
+
+
+def test_evidence_is_not_switched_off_by_the_change_that_it_judges(tmp_path: Path) -> None:
+    """All but the two dearest tasks grew by a quarter: the raw p95 shows nothing of it, and is not asked instead."""
+    world = World.make(tmp_path / "project")
+    world.write("baselines/budget.toml", BUDGET)
+    world.anchor(make_run(QUIET))
+    world.commit("start")
+    world.branch()
+    world.write("baselines/budget.toml", BUDGET.replace("at_least = 1", 'at_least = 1, evidence = "off"'))
+    world.commit("raw numbers will do")
+    run = calls(20, 5, seed=14, noise=0.1, times=lambda place: 1.25 if place < 18 else 0.9)
+
+    verdict = world.judge(run_of(run))
+
+    (result,) = verdict.classes
+    (fanout,) = [metric for metric in result.metrics if metric.gated]
+    assert fanout.run <= fanout.limit
+    assert (verdict.verdict, result.verdict) == ("unapproved", "regressed")

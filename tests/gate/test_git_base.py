@@ -274,6 +274,18 @@ def test_git_replace_does_not_change_what_is_read(tmp_path: Path) -> None:
     assert world.repo.read("HEAD", "pyproject.toml") == real
 
 
+def test_grafts_do_not_change_where_a_branch_began(tmp_path: Path) -> None:
+    """.git/info/grafts gives commits other parents, and so another merge base; that is not read either."""
+    world = started(tmp_path / "project")
+    main, head = world.repo.resolve("main"), world.commit("the change")
+    grafts = world.root / ".git" / "info" / "grafts"
+    grafts.parent.mkdir(exist_ok=True)
+    grafts.write_text(f"{main} {head}\n{head}\n")
+
+    assert git(world.root, "merge-base", "main", "HEAD") == head
+    assert world.repo.fork_point("main", head) == main
+
+
 def test_git_variables_of_the_environment_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GIT_DIR cannot point the gate at another repository."""
     world, other = started(tmp_path / "project"), World.make(tmp_path / "other")

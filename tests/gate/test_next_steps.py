@@ -9,6 +9,7 @@ import pytest
 from gate_world import TWENTY, World, git, make_run, redrawn, started, with_trials
 
 from pytest_fanout.gate.few_trials import few_words, record_others
+from pytest_fanout.gate.tree import to_commit
 from pytest_fanout.records import Baseline, JudgeRules, Problem, Run, SessionFacts, Verdict
 from pytest_fanout.store.baselines import build_baseline
 
@@ -139,3 +140,10 @@ def test_a_live_run_that_cannot_tell_yet_goes_on_live(world: World) -> None:
     assert result.problems[0].text.endswith(
         "mend: pytest --fanout-budget --fanout-mode=live, with as many trials as the evidence asks for"
     )
+
+
+def test_folders_are_told_so_that_a_shell_takes_them_as_they_are(world: World) -> None:
+    """A folder of any name stands in quotes in the command that is copied: it may be one of somebody else's branch."""
+    settings = replace(world.settings, baselines=world.folder / "x; rm -r ~", recordings=world.folder / "my recordings")
+
+    assert to_commit(settings) == "'x; rm -r ~' 'my recordings'"

@@ -124,14 +124,19 @@ def test_a_first_comment_is_written_to_the_request_of_this_head(github: GitHub, 
 
 
 def test_our_comment_is_renewed_wherever_it_stands(github: GitHub, tmp_path: Path) -> None:
-    """On a later page, after a stranger's that holds the marker too: only a bot's own one is written over."""
+    """On a later page, after a stranger's that holds the marker too: only a bot's own one is written over.
+
+    Nor is one of an account that is gone, of which GitHub tells no user.
+    """
     github.add(f"{MARKER} mine", kind="User")
+    github.add(f"{MARKER} nobody's")
+    github.comments[-1]["user"] = None
     for number in range(100):
         github.add(f"chat {number}", kind="User")
     github.add(f"{MARKER}\nold")
 
     assert upsert(github, tmp_path, f"{MARKER}\nnew")[:2] == (0, "comment of #7 renewed\n")
-    assert github.written == [("PATCH", "/repos/o/shop/issues/comments/102")]
+    assert github.written == [("PATCH", "/repos/o/shop/issues/comments/103")]
 
 
 def test_a_token_that_may_not_write_is_no_failure(github: GitHub, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -156,3 +157,31 @@ def test_a_report_that_is_missing_still_makes_a_comment(tmp_path: Path) -> None:
     code, out, _ = call("--report", str(tmp_path / "none.json"))
 
     assert (code, out.splitlines()[3]) == (4, "There is no report to show: `there is no report`")
+
+
+def test_a_report_that_contradicts_itself_is_told_as_unreadable(tmp_path: Path) -> None:
+    """It fits its schema and its digest, and holds a whole number that no figure can have; the comment says so."""
+    run, verdict = CASES["regressed"]
+    path = written(tmp_path, run, verdict)
+    forged = json.loads(path.read_text(encoding="utf-8"))
+    forged["classes"][0]["metrics"][0]["run"] = 1e308
+    write_report(path, forged)
+
+    code, out, err = call("--report", str(path))
+
+    assert (code, out.splitlines()[1]) == (4, "### ⚠️ fanout not measured")
+    assert "There is no report to show: `says what cannot be shown`" in out
+    assert err == (
+        f"error: {path}: says what cannot be shown\n  mend: run `pytest --fanout-budget` again\n"
+        "  see: docs/messages.md#report-malformed\n"
+    )
+
+
+def test_a_constraint_that_is_not_among_those_told_binds_without_words(tmp_path: Path) -> None:
+    """What binds is named in one place of a report and described in another: one of them may be missing."""
+    run, verdict = CASES["regressed"]
+    (projection, *_) = verdict.projections
+    load = replace(projection.run, binding="memory", constraints=())
+    told = replace(verdict, projections=(replace(projection, run=load),))
+
+    assert "memory binds" in comment(run, told)

@@ -193,3 +193,10 @@ def test_what_was_broken_off_is_shown_as_such() -> None:
         "  BROKEN OFF: ReadTimeout; 7 ms",
         "  -> no status, 7 ms",
     ]
+
+
+def test_a_time_that_no_calendar_has() -> None:
+    """A recording that claims it is shown all the same."""
+    recording = Recording("support", "refund", 1, None, 2**60, 5, "ok", True, (), (), ())
+
+    assert list(conversation(recording, []))[1].startswith("recorded at an unknown time, ")

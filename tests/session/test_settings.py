@@ -36,6 +36,9 @@ def test_settings_nested_too_deeply(tmp_path: Path) -> None:
     assert refusal(tmp_path, "x = " + "[" * 3000) == (
         "FILE: is nested too deeply\n  mend: mend the file" + SEE + "bad-toml"
     )
+    assert refusal(tmp_path, "x = " + "9" * 5000) == (
+        "FILE: holds a number of too many digits\n  mend: mend the file" + SEE + "bad-toml"
+    )
 
 
 @pytest.mark.parametrize(

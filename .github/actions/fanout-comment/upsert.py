@@ -60,8 +60,8 @@ def requests_of_head(repository: str) -> list[int]:
 def upsert(repository: str, number: int, text: str) -> str:
     """Renew our comment, or write it; says which."""
     for comment in pages(f"/repos/{repository}/issues/{number}/comments"):
-        # anybody can write the marker: only a bot's own comment is renewed
-        if str(comment["body"]).startswith(MARKER) and comment["user"]["type"] == "Bot":
+        # anybody can write the marker: only a bot's own comment is renewed; who deleted their account is nobody
+        if str(comment["body"]).startswith(MARKER) and (comment["user"] or {}).get("type") == "Bot":
             ask("PATCH", f"/repos/{repository}/issues/comments/{comment['id']}", {"body": text})
             return "renewed"
     ask("POST", f"/repos/{repository}/issues/{number}/comments", {"body": text})
