@@ -13,6 +13,7 @@ import click
 from pytest_fanout.capacity.plan import Planned, plan_fleet, with_windows
 from pytest_fanout.capacity.profiles import BUILT_IN, Profile
 from pytest_fanout.capacity.project import profile_of, project_sides, sides_of
+from pytest_fanout.cli.calibrate import calibrate
 from pytest_fanout.cli.console import FanoutGroup, clean
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.config import Settings, find_settings
@@ -37,6 +38,9 @@ def main() -> None:
     Exit codes: 0 done, 2 usage, 4 a file that cannot be read. The figures are judged by `pytest --fanout-budget`, where
     budget.toml has limits on capacity.
     """
+
+
+main.add_command(calibrate)
 
 
 @main.command()

@@ -43,10 +43,10 @@ from pytest_fanout.records import (
 )
 from pytest_fanout.store.approvals import path_name
 from pytest_fanout.store.baselines import build_baseline, write_baseline
+from pytest_fanout.store.calibration import fleet_digest
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
 from pytest_fanout.store.recordings import RecordingStore
-from pytest_fanout.store.toml import load_toml, toml_digest
 
 
 def plan_accept(
@@ -319,8 +319,9 @@ def _plan_budget(base: Tree, head: Tree, author: Author) -> tuple[Budget, tuple[
         budget = wanted
         if not find_budget_permit("budget", new, base.budget.digest, wanted.digest, author.today).approval:
             approvals.append(author.approval("budget", "budget", base.budget.digest, changes, to=wanted.digest))
-    data = read_file(author.settings.baselines / "fleet.toml")
-    fleet = None if data is None else toml_digest(load_toml(data, f"{folder_of(author.settings)}/fleet.toml"))
+    folder = author.settings.baselines
+    where = f"{folder_of(author.settings)}/fleet.toml"
+    fleet = fleet_digest(read_file(folder / "fleet.toml"), where, lambda name: read_file(folder / name))
     if base.fleet is None or fleet == base.fleet:
         return budget, tuple(approvals)
     if not find_budget_permit("fleet", new, base.fleet, fleet, author.today).approval:

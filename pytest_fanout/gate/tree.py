@@ -15,9 +15,9 @@ from pytest_fanout.records import Approval, Baseline, Budget, Problem, SiteStats
 from pytest_fanout.store.approvals import parse_approval
 from pytest_fanout.store.baselines import parse_baseline
 from pytest_fanout.store.budget import parse_budget
+from pytest_fanout.store.calibration import fleet_digest
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.sites import parse_sites
-from pytest_fanout.store.toml import load_toml, toml_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Tree:
 
     anchors: Mapping[str, Baseline]
     budget: Budget
-    fleet: str | None  # digest of the parsed fleet.toml
+    fleet: str | None  # digest of the parsed fleet.toml and of the calibration that it names
     approvals: tuple[Approval, ...]
     problems: tuple[Problem, ...] = ()
 
@@ -126,8 +126,7 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
         problems.append(problem_of(error, "integrity", commit=commit))
     try:
         where = f"{folder}/fleet.toml"
-        data = repo.read(rev, where)
-        fleet = None if data is None else toml_digest(load_toml(data, where))
+        fleet = fleet_digest(repo.read(rev, where), where, lambda name: repo.read(rev, f"{folder}/{name}"))
     except (IntegrityError, ConfigError) as error:
         problems.append(problem_of(error, "integrity", commit=commit))
     approvals = _approvals(repo, rev, f"{folder}/approvals", commit, [] if is_history else problems)

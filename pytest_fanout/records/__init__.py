@@ -50,9 +50,11 @@ from pytest_fanout.records.fleet import (
     ClassDemand,
     CliffInputs,
     Fleet,
+    MeasuredLoad,
     Memory,
     Prices,
     Quota,
+    ServerState,
     Slo,
 )
 from pytest_fanout.records.judged import (
@@ -152,6 +154,7 @@ __all__ = [
     "Limit",
     "Load",
     "MeasureRules",
+    "MeasuredLoad",
     "Memory",
     "MetricEvidence",
     "MetricResult",
@@ -173,6 +176,7 @@ __all__ = [
     "Samples",
     "ScalingSignal",
     "SelfCheck",
+    "ServerState",
     "SessionFacts",
     "Share",
     "Side",
