@@ -57,6 +57,7 @@ from pytest_fanout.records.fleet import (
     ServerState,
     Slo,
 )
+from pytest_fanout.records.forecast import Customer, Forecast, ForecastWeek, Outlook
 from pytest_fanout.records.judged import (
     OUTCOMES,
     VERDICTS,
@@ -135,6 +136,7 @@ __all__ = [
     "Comparison",
     "Constraint",
     "ControlTrial",
+    "Customer",
     "Demand",
     "Endpoint",
     "EvalSet",
@@ -146,6 +148,8 @@ __all__ = [
     "Finding",
     "Fleet",
     "FleetPlan",
+    "Forecast",
+    "ForecastWeek",
     "Growth",
     "Head",
     "HttpAnswer",
@@ -160,6 +164,7 @@ __all__ = [
     "MetricResult",
     "ModelCall",
     "Needs",
+    "Outlook",
     "Part",
     "Power",
     "Prices",
