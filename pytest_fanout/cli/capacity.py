@@ -18,6 +18,7 @@ from pytest_fanout.cli.console import FanoutGroup, clean
 from pytest_fanout.cli.forecast import forecast
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_of
+from pytest_fanout.cli.sweep import sweep_group
 from pytest_fanout.config import Settings, find_settings
 from pytest_fanout.errors import ConfigError, UsageError
 from pytest_fanout.gate import committed_budget
@@ -41,6 +42,7 @@ def main() -> None:
 
 main.add_command(calibrate)
 main.add_command(forecast)
+main.add_command(sweep_group)
 
 
 @main.command()

@@ -105,6 +105,7 @@ from pytest_fanout.records.priced import (
     Spread,
     WorstCase,
 )
+from pytest_fanout.records.sweep import Sweep, SweepLevel
 
 __all__ = [
     "MEASURED",
@@ -191,6 +192,8 @@ __all__ = [
     "Slo",
     "Spread",
     "StaleNote",
+    "Sweep",
+    "SweepLevel",
     "TaskDelta",
     "TaskRun",
     "ToolCall",
