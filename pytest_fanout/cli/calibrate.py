@@ -82,7 +82,7 @@ def write(settings: Settings, made: Calibrated, output: str | None) -> None:
     for line in (*_signals(settings, calibration), *(f"note: {note}" for note in made.notes)):
         click.echo(clean(line))
     shown = output or f"{folder_of(settings)}/{relative}"
-    click.echo(clean(f"\n{word} {shown}"))
+    click.echo(clean(f"\n{word} {shown}", keep_lines=True))
     if output is None:
         click.echo(
             "next:\n"

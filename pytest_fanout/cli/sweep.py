@@ -173,7 +173,7 @@ def sweep_agent(
     if output:
         document = {"schema": SCHEMA, "url": url, **dataclasses.asdict(found)}
         Path(output).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        click.echo(clean(f"\nwrote {output}"))
+        click.echo(clean(f"wrote {output}"))
 
 
 def _client(most: int, timeout: float, api_key_env: str | None) -> Any:
@@ -187,7 +187,8 @@ def _client(most: int, timeout: float, api_key_env: str | None) -> Any:
                 "no-api-key", f"{api_key_env} is not set", where="--api-key-env", mend=f"export {api_key_env}=…"
             )
         headers["authorization"] = f"Bearer {token}"
-    limits = httpx.Limits(max_connections=most + 1, max_keepalive_connections=most + 1)
+    # a connection of its own for each request: a server may close an idle one at any time, and that is no failure
+    limits = httpx.Limits(max_connections=most + 1, max_keepalive_connections=0)
     return httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers)
 
 
@@ -211,7 +212,8 @@ def _say(found: Sweep, what: str) -> None:
     ]  # fmt: skip
     headers = ("in flight", "", f"{what}/s", "residency ms", "p95", "TTFT ms", "ITL ms", "failed")
     click.echo(table(rows, headers))
-    click.echo(clean(f"\n{turning(found, what)}; {found.calls:,} sent in {found.seconds:,.0f} s\n"))
+    shown = clean(f"{turning(found, what)}; {found.calls:,} sent in {found.seconds:,.0f} s")
+    click.echo(f"\n{shown}\n")
 
 
 def turning(found: Sweep, what: str) -> str:

@@ -79,7 +79,7 @@ def test_agent_tasks(world: World, tmp_path: Path) -> None:
     schema = json.loads(resources.files("pytest_fanout").joinpath("schemas/sweep.schema.json").read_bytes())
     assert list(jsonschema.Draft202012Validator(schema).iter_errors(document)) == []
     assert (document["ended"], document["levels"][0]["counted"], document["calls"]) == ("top", 20, 21)
-    assert "nothing turned up to 1 in flight, where --most ended it; 21 sent in " in result.output
+    assert "\n\nnothing turned up to 1 in flight, where --most ended it; 21 sent in " in result.output
 
 
 def test_an_agent_that_fails(world: World, tmp_path: Path) -> None:
