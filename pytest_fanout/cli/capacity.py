@@ -147,6 +147,8 @@ def _say(
             document["explanation"] = {
                 each.agent: explained.formulas(each, fleet, priced.profile) for each in priced.projections
             }
+            if plan is not None:  # no class is called so
+                document["explanation"]["fleet"] = explained.of_fleet(plan, fleet, priced.profile)
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     found = plan_page.sections(priced.projections, plan, fleet, compared=compared)
@@ -154,6 +156,9 @@ def _say(
         for each in priced.projections:
             lines = tuple(explained.formulas(each, fleet, priced.profile))
             found.append(plan_page.Section(f"How: {each.agent}", lines=lines))
+        if plan is not None:
+            of_fleet = tuple(explained.of_fleet(plan, fleet, priced.profile))
+            found.append(plan_page.Section("How: all classes", lines=of_fleet))
     click.echo(clean(plan_page.render(found, markdown=style == "md"), keep_lines=True))
 
 

@@ -29,6 +29,7 @@ from pytest_fanout.records import (
     Prices,
     WorstCase,
 )
+from pytest_fanout.report.explained import of_fleet
 
 #: 1,000 tokens a GPU-second either way, so that GPU-seconds can be read off.
 PLAIN = Profile("plain", "g", "TP1", 1_000.0, 1_000.0, "a test")
@@ -99,6 +100,26 @@ def test_the_ceiling_of_tokens_in_flight_and_a_second():
     assert (slow.tokens_in_flight, slow.wall_s_min) == (1_200_000 * 971, 240.0)
     assert slow.tokens_per_s == pytest.approx(1_200_000 * 971 / 240)
     assert slow.tokens_per_s * 900 / 971 == pytest.approx(4.5e6)
+
+
+def test_how_the_worst_case_is_explained():
+    """Each line holds its formula with its values: a planner checks it with a pocket calculator."""
+    where = fleet(replace(TEN, dau=324_000), prices=Prices(3.0, 0.3, 15.0))
+    sides = [sides_of("support", None, {"slow": task(ms=240_000)}, where)]
+    plan = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=1_200_000)}, windows=50).fleet
+    unbounded = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=None)}, windows=50).fleet
+
+    assert of_fleet(plan, where, PLAIN)[-3:] == [
+        "tokens in flight at worst, support = cap x tasks in flight in 99 % of moments = 1,200,000 x 971 = "
+        "1,165,200,000",
+        "tokens/s at worst, support = tokens in flight / seconds of the quickest task = 1,165,200,000 / 240 = "
+        "4,855,000",
+        "USD a day at worst, support = tokens/s x dearest price x 86,400 = 4,855,000 x 15 / 1,000,000 x 86,400 = "
+        "6,292,080",
+    ]
+    assert of_fleet(unbounded, where, PLAIN)[-1] == (
+        "worst case of support = unbounded: budget.toml has no cap on tokens"
+    )
 
 
 def test_the_worst_day_by_the_caps():
