@@ -17,6 +17,7 @@ from pytest_fanout.records import MeasuredLoad, Sweep, SweepLevel
 
 #: A level has to bring so much more throughput than the best before it, or residency has turned.
 LEAST_GAIN = 1.05
+_FLAT = 2
 #: Counted at each level: so many for each place, and so many at least.
 PER_PLACE, FEWEST = 10, 20
 
@@ -72,7 +73,7 @@ async def sweep(send: Send, levels: Sequence[int], bounds: Bounds) -> Sweep:
         levels: requests in flight, rising.
     """
     found: list[SweepLevel] = []
-    ended = "top"
+    ended, flat = "top", 0
     for concurrency in levels:
         target = target_of(concurrency)
         # to warm up, to count, and what is under way when enough have come back
@@ -88,7 +89,9 @@ async def sweep(send: Send, levels: Sequence[int], bounds: Bounds) -> Sweep:
         if level.failed > FAILED_SHARE * level.counted:
             ended = "errors"
             break
-        if level.per_s < LEAST_GAIN * best:
+        # one level that brings nothing may be a busy moment, two in a row are the end
+        flat = flat + 1 if level.per_s < LEAST_GAIN * best else 0
+        if flat == _FLAT:
             ended = "residency"
             break
     return Sweep(tuple(found), ended, bounds.spent, bounds.seconds - bounds.left_s())

@@ -221,12 +221,12 @@ def turning(found: Sweep, what: str) -> str:
     if not found.levels:
         return f"no level was finished within the bounds ({found.ended})"
     last = found.levels[-1]
-    before = found.levels[-2] if len(found.levels) > 1 else last
     if found.ended == "residency":
-        ratio = (last.residency_ms or 0.0) / (before.residency_ms or 1.0)
+        best = max(found.levels, key=lambda level: level.per_s)
+        ratio = (last.residency_ms or 0.0) / (best.residency_ms or 1.0)
         return (
-            f"residency turns at {before.concurrency} in flight: with {last.concurrency} it is x{ratio:.2f}, and no "
-            f"more {what} are done ({number(before.per_s)} -> {number(last.per_s)} a second)"
+            f"residency turns at {best.concurrency} in flight: with {last.concurrency} it is x{ratio:.2f}, and no more "
+            f"{what} are done ({number(best.per_s)} -> {number(last.per_s)} a second)"
         )
     if found.ended == "errors":
         return (

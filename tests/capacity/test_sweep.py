@@ -123,13 +123,28 @@ def test_little_holds_at_every_level(curve: tuple[Sweep, Any]):
 
 
 def test_residency_turns_where_the_slots_are_taken():
-    """Eight slots: with 16 in flight half of them wait, residency doubles, and no more are done: it ends."""
+    """Eight slots: with 16 in flight half of them wait, with 32 three of four, and no more are done: it ends."""
     found, server = swept(lambda: Batching(slots=8), 64)
 
-    before, last = found.levels[-2:]
-    assert (found.ended, before.concurrency, last.concurrency, server.most) == ("residency", 8, 16, 8)
-    assert last.residency_ms == pytest.approx(2 * before.residency_ms, rel=0.05)
-    assert last.per_s == pytest.approx(before.per_s, rel=0.03)
+    full, double, last = found.levels[-3:]
+    assert (found.ended, server.most) == ("residency", 8)
+    assert [level.concurrency for level in (full, double, last)] == [8, 16, 32]
+    assert [level.residency_ms / full.residency_ms for level in (double, last)] == pytest.approx([2, 4], rel=0.05)
+    assert [level.per_s / full.per_s for level in (double, last)] == pytest.approx([1, 1], rel=0.03)
+
+
+def test_one_busy_moment_is_not_the_end():
+    """A level that was slowed down by something else, and the next one gains again: the sweep goes on."""
+    loads = iter([1.0] * 21 + [5.0] * 22 + [1.0] * 1_000)
+
+    async def disturbed() -> Answer:
+        await asyncio.sleep(seconds := next(loads))
+        return Answer(seconds)
+
+    found = virtually(lambda: sweep(disturbed, (1, 2, 4), Bounds(500, 1e6)))
+
+    assert [level.per_s for level in found.levels] == pytest.approx([1.0, 0.4, 4.0], rel=0.1)
+    assert found.ended == "top"
 
 
 def test_errors_turn():
@@ -191,7 +206,7 @@ def test_a_sweep_is_a_calibration():
 
     made = calibrate([load for load in loads if load], Subject("ours", "a sweep", "g", 1, None, 50_000.0))
 
-    assert [point.concurrency for point in made.calibration.points] == [1, 2, 4, 8, 16]
+    assert [point.concurrency for point in made.calibration.points] == [1, 2, 4, 8, 16, 32]
     assert made.calibration.points[3].itl_ms == pytest.approx(16.39, rel=0.01)
     assert (made.calibration.knee_reached, made.notes) == (True, ())
     assert load_of(virtually(lambda: sweep(lambda: _task(), (1,), Bounds(50, 1e3))).levels[0], "u", None) is None

@@ -107,10 +107,10 @@ def level(concurrency: int, per_s: float, residency: float, failed: int = 0) -> 
     ("levels", "ended", "words"),
     [
         (
-            (level(8, 4.0, 2_000.0), level(16, 4.0, 4_000.0)),
+            (level(8, 4.0, 2_000.0), level(16, 4.0, 4_000.0), level(32, 3.9, 8_200.0)),
             "residency",
-            "residency turns at 8 in flight: with 16 it is x2.00, and no more requests are done "
-            "(4.00 -> 4.00 a second)",
+            "residency turns at 8 in flight: with 32 it is x4.10, and no more requests are done "
+            "(4.00 -> 3.90 a second)",
         ),
         ((level(8, 4.0, 2_000.0, 5),), "errors", "errors turn at 8 in flight: 5 of 20 failed (status 429)"),
         ((level(8, 4.0, 2_000.0),), "calls", "nothing turned up to 8 in flight, where --max-calls ended it"),
