@@ -20,7 +20,7 @@ from pytest_fanout.capacity.saturation import RHO_MAX, Replica
 from pytest_fanout.records import ClassDemand, Customer, Demand, Fleet, Load, Outlook
 
 Tasks = Mapping[str, Sequence[Mapping[str, int]]]
-FEW = settings(max_examples=25, deadline=None, derandomize=True)
+FEW = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 @st.composite
@@ -102,7 +102,7 @@ def test_tokens_are_conserved(run: Tasks, demand: ClassDemand):
     assert found.tokens_per_s == pytest.approx(rate * math.fsum(means) / len(means))
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(SETS, DEMAND)
 def test_equal_sides_grow_by_exactly_nothing(run: Tasks, demand: ClassDemand):
     """The same tasks in another order: growth of 0 and 1 to the last bit, whatever the fleet."""

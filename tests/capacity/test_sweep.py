@@ -45,7 +45,7 @@ def virtually(work: Callable[[], Awaitable[T]]) -> T:
 class Batching:
     """A server of some slots: each of its calls gets a token every ITL(calls in flight), and the others wait."""
 
-    def __init__(self, slots: int, output: int = 6, fail_above: int | None = None) -> None:
+    def __init__(self, slots: int, output: int = 4, fail_above: int | None = None) -> None:
         self.slots = asyncio.Semaphore(slots)
         self.output = output
         self.running = 0
