@@ -13,7 +13,7 @@ from typing import Any
 from pytest_fanout.config import check_agent_name
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import Customer, Outlook
-from pytest_fanout.store.budget import load_toml
+from pytest_fanout.store.toml import load_toml
 
 _GROWTH = ("dau_per_week", "tasks_per_user_per_week")
 _FIELDS = ("name", "live", "dau", "tasks_per_user_day")
