@@ -49,7 +49,7 @@ def _bounds(most: int, max_calls: int) -> Callable[[_Command], _Command]:
                 help="The highest level; they double from 1 on.",
             ),
             click.option(
-                "--max-calls", type=click.IntRange(1), default=max_calls, show_default=True, help="Sent at most."
+                "--max-calls", type=click.IntRange(10), default=max_calls, show_default=True, help="Sent at most."
             ),
             click.option(
                 "--max-seconds", type=click.FloatRange(1), default=1_800.0, show_default=True, help="Taken at most."
@@ -112,7 +112,11 @@ def sweep_model(
             sender = ModelSender(client, url, model, output_tokens, more)
             reader = ModelSender(client, url, model, 1, more)
             for each, tokens in ((sender, input_tokens), (reader, reading_tokens)):
-                await each.fit(tokens)
+                try:
+                    async with asyncio.timeout(bounds.left_s()):
+                        await each.fit(tokens)
+                except TimeoutError:
+                    return Sweep((), "seconds", bounds.spent, max_seconds), None
                 bounds.spent += 1
             places = min(_READERS, most)
             reading = await measure(lambda: reader.send(reading_tokens), places, FEWEST, bounds)

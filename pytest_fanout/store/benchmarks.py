@@ -55,7 +55,7 @@ def _documents(text: str, where: str) -> Iterator[Any]:
 
 def _read(document: Any, where: str) -> list[MeasuredLoad]:
     if isinstance(document, dict):
-        if "output_throughput" in document and "max_concurrency" in document:
+        if "output_throughput" in document and "total_output_tokens" in document:
             return [_of_vllm(document, where)]
         if isinstance(document.get("benchmarks"), list) and isinstance(document.get("metadata"), dict):
             runs = document["benchmarks"]

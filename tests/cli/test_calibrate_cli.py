@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from gate_world import TODAY, World, git, make_run, slugs
 
 from pytest_fanout.capacity.saturation import itl_ms
 from pytest_fanout.cli.capacity import main
+from pytest_fanout.gate import carry_out, plan_accept
+from pytest_fanout.records import Base, Head
 from pytest_fanout.store.calibration import parse_calibration
 
 FLEET = 'schema = 1\n[fleet]\ncalibration = "calibrations/ours.json"\n[slo]\nitl_ms_max = 25.0\n'
@@ -116,7 +119,10 @@ def test_a_file_that_is_no_benchmark(world: World) -> None:
 
 
 def test_a_changed_calibration_needs_an_approval_like_the_fleet(world: World) -> None:
-    """A pull request cannot make its own room: the calibration that fleet.toml names is a part of it."""
+    """A pull request cannot make its own room: the calibration that fleet.toml names is a part of it.
+
+    `accept` covers it. The approval is for that one step: a calibration that is gone afterwards is another one.
+    """
     calibrated(world, "--name", "ours")
     world.commit("calibrated")
     git(world.root, "branch", "-f", "base")
@@ -132,7 +138,16 @@ def test_a_changed_calibration_needs_an_approval_like_the_fleet(world: World) ->
     assert "fleet-changed" in slugs(found)
     assert found.verdict == "unapproved"
 
-    world.write("baselines/calibrations/another.json", "{}")
+    run = world.measured(replace(make_run(), base=Base(world.repo.resolve("base"), "test")))
+    run = replace(run, head=Head(world.repo.resolve("HEAD")))
+    plan = plan_accept(
+        run, world.repo, world.settings, reason="The server was measured again.", requested_by="d@example.com",
+        today=TODAY, ci=False, base=run.base,
+    )  # fmt: skip
+    carry_out(plan, world.settings)
+    world.commit("accepted")
+    assert "fleet-changed" not in slugs(world.judge(make_run(), base="base", today=TODAY))
+
     path.unlink()
     world.commit("no calibration any more")
     assert "fleet-changed" in slugs(world.judge(make_run(), base="base", today=TODAY))

@@ -49,9 +49,9 @@ def test_without_e2el_residency_is_the_first_token_and_all_later_ones():
 
 
 def test_older_vllm_files():
-    """A key with a colon and none of failed requests; tpot stands in for a missing itl; unlimited is not pinned."""
-    old = {**VLLM, "request_goodput:": 0.2, "max_concurrency": None}
-    del old["mean_itl_ms"]
+    """A key with a colon, none of failed requests, none of a limit: not pinned. Without itl tpot stands in."""
+    old = {**VLLM, "request_goodput:": 0.2}
+    del old["mean_itl_ms"], old["max_concurrency"]
 
     (load,) = read(old)
 
@@ -61,6 +61,7 @@ def test_older_vllm_files():
 def test_a_finite_rate_is_not_pinned():
     """Requests that come at a rate need not fill the places that they are limited to."""
     assert [load.pinned for load in read({**VLLM, "request_rate": 2.0})] == [False]
+    assert [load.pinned for load in read({**VLLM, "max_concurrency": None})] == [False]
 
 
 def test_appended_results_are_one_load_each():
