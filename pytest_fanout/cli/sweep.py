@@ -112,12 +112,12 @@ def sweep_model(
             sender = ModelSender(client, url, model, output_tokens, more)
             reader = ModelSender(client, url, model, 1, more)
             for each, tokens in ((sender, input_tokens), (reader, reading_tokens)):
+                bounds.spent += 1
                 try:
                     async with asyncio.timeout(bounds.left_s()):
                         await each.fit(tokens)
                 except TimeoutError:
                     return Sweep((), "seconds", bounds.spent, max_seconds), None
-                bounds.spent += 1
             places = min(_READERS, most)
             reading = await measure(lambda: reader.send(reading_tokens), places, FEWEST, bounds)
             return await sweep(lambda: sender.send(input_tokens), levels_up_to(most), bounds), reading

@@ -166,7 +166,8 @@ def effective(base: Tree, head: Tree, today: date) -> tuple[Budget, tuple[Proble
             problems.append(
                 Problem(
                     "fleet-changed",
-                    f'fleet.toml changed without an approval ({permit.why}); mend: fanout-baseline accept --reason "…"',
+                    "fleet.toml, or the calibration that it names, changed without an approval "
+                    f'({permit.why}); mend: fanout-baseline accept --reason "…"',
                     "unapproved",
                 )
             )

@@ -89,6 +89,7 @@ def test_the_weeks_for_machines(world: World) -> None:
     assert document["weeks"][1]["causes"] == ["onboarding of Acme", "fanout"]
     assert document["weeks"][0]["usd_per_day"] == 10 * 4 * 24
     assert document["customers"][0]["live"] == "2026-12-09"
+    assert document["notes"][0].startswith("By the other fit of the same published rows GPUs are x0.")
 
 
 def test_growth_without_customers(world: World) -> None:

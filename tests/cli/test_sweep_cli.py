@@ -158,6 +158,15 @@ def test_bounds_that_are_too_tight(world: World) -> None:
     )
 
 
+def test_a_server_that_takes_too_long(world: World) -> None:
+    """The bound holds from the first request on."""
+    with ModelServer({"default": {"delay_s": 1.3}}) as server:
+        result = call("model", f"{server.base_url}/v1", *MODEL, "--max-seconds", "1")
+
+    assert "no level was finished within the bounds (seconds); 1 sent in 1 s" in result.output
+    assert "docs/messages.md#sweep-too-short" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -518,7 +518,7 @@ def test_fleet_changes_are_reviewed(world: World) -> None:
     found = world.judge(make_run())
     assert found.verdict == "unapproved"
     assert texts(found)["fleet-changed"] == (
-        "fleet.toml changed without an approval (HEAD holds no approval for it); "
+        "fleet.toml, or the calibration that it names, changed without an approval (HEAD holds no approval for it); "
         'mend: fanout-baseline accept --reason "…"'
     )
 
