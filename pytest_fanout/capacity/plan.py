@@ -409,12 +409,19 @@ def _worst_case(sides: Sides, run: _Fleet, caps: Caps | None) -> WorstCase:
         ),
         default=None,
     )
+    in_flight = None if tokens is None or front is None else float(tokens) * front.in_flight_p99
+    walls = [row.residency_s for row in stream.means.rows if row.weight > 0 and row.residency_s]
+    shortest = min(walls, default=None)
+    per_s = None if in_flight is None or shortest is None else in_flight / shortest
     return WorstCase(
         sides.agent,
         tokens,
         calls,
-        None if tokens is None or front is None else float(tokens) * front.in_flight_p99,
+        in_flight,
         None if tokens is None or dearest is None else tokens * dearest / 1e6,
+        shortest,
+        per_s,
+        None if per_s is None or dearest is None else per_s * dearest / 1e6 * SECONDS_PER_DAY,
     )
 
 

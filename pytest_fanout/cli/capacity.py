@@ -13,20 +13,21 @@ import click
 from pytest_fanout.capacity.plan import Planned, plan_fleet, with_windows
 from pytest_fanout.capacity.profiles import BUILT_IN, Profile
 from pytest_fanout.capacity.project import profile_of, project_sides, sides_of
+from pytest_fanout.cli.calibrate import calibrate
 from pytest_fanout.cli.console import FanoutGroup, clean
+from pytest_fanout.cli.forecast import forecast
 from pytest_fanout.cli.hooks import with_hooks
+from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_of
+from pytest_fanout.cli.sweep import sweep_group
 from pytest_fanout.config import Settings, find_settings
-from pytest_fanout.errors import ConfigError, GitError, UsageError
-from pytest_fanout.gate import committed_budget, read_anchors
-from pytest_fanout.gate.fleet import calibration_of, fleet_of, samples_of_anchor, samples_of_run
+from pytest_fanout.errors import ConfigError, UsageError
+from pytest_fanout.gate import committed_budget
+from pytest_fanout.gate.fleet import calibration_of, fleet_of
 from pytest_fanout.gate.tree import folder_of, read_file
-from pytest_fanout.records import MEASURED, Caps, Fleet, Projection, Samples
+from pytest_fanout.records import Caps, Fleet, Projection
 from pytest_fanout.report import explained, plan_page
 from pytest_fanout.store.files import refuse_links, write_atomically
 from pytest_fanout.store.fleet import EXAMPLE
-from pytest_fanout.store.git import Repository
-
-_OfClass = dict[str, list[Samples]]
 
 
 @click.group(cls=FanoutGroup)
@@ -37,6 +38,11 @@ def main() -> None:
     Exit codes: 0 done, 2 usage, 4 a file that cannot be read. The figures are judged by `pytest --fanout-budget`, where
     budget.toml has limits on capacity.
     """
+
+
+main.add_command(calibrate)
+main.add_command(forecast)
+main.add_command(sweep_group)
 
 
 @main.command()
@@ -71,7 +77,7 @@ def _page_options(command: Callable[..., None]) -> Callable[..., None]:
 def plan(agents: tuple[str, ...], style: str, explain: bool) -> None:
     """What the anchors of HEAD ask of the fleet today, by fleet.toml of the work tree."""
     settings = find_settings(Path.cwd())
-    run = _samples(settings, "HEAD", _repository(settings))
+    run = samples_at(settings, "HEAD", repository_of(settings))
     _say(settings, {}, run, agents, style, explain=explain, compared=False)
 
 
@@ -82,9 +88,9 @@ def plan(agents: tuple[str, ...], style: str, explain: bool) -> None:
 def compare(base: str, run: str, agents: tuple[str, ...], style: str, explain: bool) -> None:
     """BASE beside RUN on the same demand: each a commit (its anchors) or a report of `pytest --fanout-budget`."""
     settings = find_settings(Path.cwd())
-    repo = _repository(settings)
+    repo = repository_of(settings)
     _say(
-        settings, _samples(settings, base, repo), _samples(settings, run, repo), agents, style,
+        settings, samples_at(settings, base, repo), samples_at(settings, run, repo), agents, style,
         explain=explain, compared=True,
     )  # fmt: skip
 
@@ -109,39 +115,6 @@ def profiles() -> None:
     click.echo(f"\n{BUILT_IN[0].source.partition(':')[0]}: {BUILT_IN[0].source.partition(', ')[2]}")
 
 
-def _repository(settings: Settings) -> Repository:
-    repo = Repository.find(settings.root)
-    if repo is None:
-        raise GitError(
-            "no-git-repository",
-            "the project is in no git repository",
-            where=str(settings.root),
-            mend="git init, and commit the project",
-        )
-    return repo
-
-
-def _samples(settings: Settings, name: str, repo: Repository) -> dict[str, _OfClass]:
-    """By class: of a report, or of the anchors of a commit."""
-    path = Path(name)
-    if path.is_file():
-        from pytest_fanout.store.reports import read_report
-
-        run = read_report(path)
-        measured = [task for task in run.tasks if task.status in MEASURED]
-        return {
-            agent: samples_of_run([t for t in measured if t.agent == agent]) for agent in {t.agent for t in measured}
-        }
-    rev = repo.resolve(name)
-    if rev is None:
-        raise UsageError(
-            "no-such-side",
-            f"{name!r} is neither a report nor a commit",
-            mend="name a report (fanout-report.json), a branch, a tag or a commit",
-        )
-    return {agent: samples_of_anchor(anchor) for agent, anchor in read_anchors(repo, rev, settings).items()}
-
-
 @dataclass(frozen=True, slots=True)
 class _Priced:
     fleet: Fleet
@@ -152,8 +125,8 @@ class _Priced:
 
 def _say(
     settings: Settings,
-    base: Mapping[str, _OfClass],
-    run: Mapping[str, _OfClass],
+    base: Mapping[str, OfClass],
+    run: Mapping[str, OfClass],
     agents: tuple[str, ...],
     style: str,
     *,
@@ -175,6 +148,8 @@ def _say(
             document["explanation"] = {
                 each.agent: explained.formulas(each, fleet, priced.profile) for each in priced.projections
             }
+            if plan is not None:  # no class is called so
+                document["explanation"]["fleet"] = explained.of_fleet(plan, fleet, priced.profile)
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
     found = plan_page.sections(priced.projections, plan, fleet, compared=compared)
@@ -182,10 +157,13 @@ def _say(
         for each in priced.projections:
             lines = tuple(explained.formulas(each, fleet, priced.profile))
             found.append(plan_page.Section(f"How: {each.agent}", lines=lines))
+        if plan is not None:
+            of_fleet = tuple(explained.of_fleet(plan, fleet, priced.profile))
+            found.append(plan_page.Section("How: all classes", lines=of_fleet))
     click.echo(clean(plan_page.render(found, markdown=style == "md"), keep_lines=True))
 
 
-def _price(settings: Settings, base: Mapping[str, _OfClass], run: Mapping[str, _OfClass]) -> _Priced:
+def _price(settings: Settings, base: Mapping[str, OfClass], run: Mapping[str, OfClass]) -> _Priced:
     fleet = fleet_of(settings)
     calibration = calibration_of(settings, fleet)
     extra: Sequence[Profile] = ()
@@ -195,7 +173,7 @@ def _price(settings: Settings, base: Mapping[str, _OfClass], run: Mapping[str, _
         # perhaps a profile of the project's own; pytest is loaded for nothing less
         extra = with_hooks(settings.root, lambda hooks: hooks.profiles())
         profile = profile_of(fleet, extra, calibration)
-    weights = _weights(settings, run)
+    weights = weights_of(settings, run)
     sides, projections = [], []
     for agent in sorted(run):
         share = {task: weights.get(agent, {}).get(task, 1.0) for task in {*run[agent], *base.get(agent, {})}}
@@ -206,21 +184,8 @@ def _price(settings: Settings, base: Mapping[str, _OfClass], run: Mapping[str, _
     return _Priced(fleet, profile, [with_windows(each, planned) for each in projections], planned)
 
 
-def _weights(settings: Settings, run: Mapping[str, _OfClass]) -> dict[str, dict[str, float]]:
-    """Shares of tasks in production, where the eval set gives any."""
-    from pytest_fanout.store.evalsets import read_evalset
-
-    found = {}
-    for agent, own in settings.agents.items():
-        if agent in run and own.evalset.is_file():
-            shares = {task.id: float(task.weight) for task in read_evalset(own.evalset, agent).tasks}
-            if any(share != 1.0 for share in shares.values()):
-                found[agent] = shares
-    return found
-
-
 def _caps(settings: Settings, agents: Sequence[str]) -> dict[str, Caps]:
-    repo = _repository(settings)
+    repo = repository_of(settings)
     head = repo.head()
     budget, _ = committed_budget(repo, settings, None, head, today=datetime.now(UTC).date())
     return {agent: budget.caps_for(agent) for agent in agents}

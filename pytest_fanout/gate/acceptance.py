@@ -27,7 +27,7 @@ from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.gate.secrets import refuse_secrets
-from pytest_fanout.gate.tree import Tree, fleet_digest, folder_of, read_file, read_tree, work_tree_budget
+from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
 from pytest_fanout.judge import stats_of, table_of_baseline
 from pytest_fanout.judge.limits import ceiling
 from pytest_fanout.records import (
@@ -43,6 +43,7 @@ from pytest_fanout.records import (
 )
 from pytest_fanout.store.approvals import path_name
 from pytest_fanout.store.baselines import build_baseline, write_baseline
+from pytest_fanout.store.calibration import fleet_digest
 from pytest_fanout.store.git import FETCH_DEPTH, Repository
 from pytest_fanout.store.looser import looser, stricter
 from pytest_fanout.store.recordings import RecordingStore
@@ -318,8 +319,9 @@ def _plan_budget(base: Tree, head: Tree, author: Author) -> tuple[Budget, tuple[
         budget = wanted
         if not find_budget_permit("budget", new, base.budget.digest, wanted.digest, author.today).approval:
             approvals.append(author.approval("budget", "budget", base.budget.digest, changes, to=wanted.digest))
-    place, where = author.settings.baselines, f"{folder_of(author.settings)}/fleet.toml"
-    fleet = fleet_digest(read_file(place / "fleet.toml"), where, lambda name: read_file(place / name))
+    folder = author.settings.baselines
+    where = f"{folder_of(author.settings)}/fleet.toml"
+    fleet = fleet_digest(read_file(folder / "fleet.toml"), where, lambda name: read_file(folder / name))
     if base.fleet is None or fleet == base.fleet:
         return budget, tuple(approvals)
     if not find_budget_permit("fleet", new, base.fleet, fleet, author.today).approval:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pytest_fanout.capacity.demand import peak_demand
 from pytest_fanout.capacity.means import TaskMeans
@@ -184,14 +185,14 @@ class CapacityLimits:
         bases, runs = windows if windows is not None else (None, None)
         if limit.name == "capacity.gpus_p95":
             values = _Values(*(None if each is None else used.whole(each.spread().p95) for each in (bases, runs)))
-            return replace(values, above=_share_above(runs, 1, self._bound(limit, values), used, 1.0))
+            return replace(values, above=_share_above(bases, runs, 1, limit, used, 1.0))
         known = [means if means.tasks else None for means in (sides.base, sides.run)]
         values = _Values(*(None if means is None else used.month(sides.agent, means) for means in known))
         hourly = used.fleet.prices.usd_per_gpu_hour
         if used.fleet.serves == "provider" or not hourly:
             return values
         price = hourly * 24 * DAYS_PER_MONTH
-        return replace(values, above=_share_above(runs, None, self._bound(limit, values), used, price))
+        return replace(values, above=_share_above(bases, runs, None, limit, used, price))
 
     def _bound(self, limit: Limit, values: _Values) -> int | None:
         return limit_value(replace(limit, max=None), values.base)
@@ -318,12 +319,23 @@ def _is_shown(values: _Values, rules: JudgeRules) -> bool:
 
 
 def _share_above(
-    windows: GpuWindows | None, percentile: int | None, bound: int | None, used: _Used, price: float
+    base: GpuWindows | None, run: GpuWindows | None, percentile: int | None, limit: Limit, used: _Used, price: float
 ) -> float | None:
-    """Share of eval sets of the bootstrap in which a whole fleet costs more than ``bound``."""
-    if windows is None or bound is None:
+    """Share of eval sets of the bootstrap in which the run is above the limit on what the anchor takes there.
+
+    Each eval set is put to both sides: which tasks it holds is luck that they share, and no part of the growth.
+    """
+    if base is None or run is None or limit.increase is None:
         return None
-    gpus = windows.mean if percentile is None else windows.given[percentile]
-    size = used.profile.gpus_per_replica
-    replicas = math.floor(bound / price / size + 1e-9) - used.fleet.spare_replicas
-    return float((gpus > replicas * size * (1 + 1e-9)).mean())
+    import numpy as np
+
+    size, spare = used.profile.gpus_per_replica, used.fleet.spare_replicas
+
+    def value(windows: GpuWindows) -> Any:
+        gpus = windows.mean if percentile is None else windows.given[percentile]
+        replicas = np.ceil(gpus / size * (1 - 1e-9))
+        return np.ceil(size * np.where(replicas > 0, replicas + spare, 0) * price - 1e-6)
+
+    before = value(base)
+    bound = np.maximum(np.floor(before * float(1 + limit.increase) + 1e-9), before + limit.at_least - 1)
+    return float((value(run) > bound).mean())

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import ConfigError, IntegrityError
+from pytest_fanout.gate.tree import read_file
 from pytest_fanout.records import MEASURED, Run, TaskRun
+from pytest_fanout.store.calibration import fleet_digest
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.recordings import RecordingStore, slug_of
 from pytest_fanout.store.toml import load_toml, toml_digest
@@ -31,7 +33,7 @@ def current_inputs(settings: Settings, only: Iterable[TaskRun] | None = None) ->
         only: the tasks whose recordings are read, where a part of them ran; None: all, also those of no task.
     """
     ran = None if only is None else {(run.agent, slug_of(run.task)) for run in only}
-    inputs = {name: _toml(settings.baselines / f"{name}.toml") for name in ("budget", "fleet")}
+    inputs = {"budget": _toml(settings.baselines / "budget.toml"), "fleet": _fleet(settings.baselines)}
     for name, agent in settings.agents.items():
         inputs[f"evalset:{name}"] = _file(agent.evalset)
     folders = {path.name for path in settings.recordings.iterdir()} if settings.recordings.is_dir() else set()
@@ -110,6 +112,15 @@ def _toml(path: Path) -> str:
     except OSError:
         return "none"
     except ConfigError:
+        return _file(path)
+
+
+def _fleet(baselines: Path) -> str:
+    """Of fleet.toml with its calibration; of its bytes where it is no TOML."""
+    path = baselines / "fleet.toml"
+    try:
+        return fleet_digest(read_file(path), path.name, lambda name: read_file(baselines / name)) or "none"
+    except (ConfigError, IntegrityError):
         return _file(path)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from pytest_fanout.records import Approval, Baseline, Budget, Problem, SiteStats
 from pytest_fanout.store.approvals import parse_approval
 from pytest_fanout.store.baselines import parse_baseline
 from pytest_fanout.store.budget import parse_budget
+from pytest_fanout.store.calibration import fleet_digest
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.sites import parse_sites
-from pytest_fanout.store.toml import load_toml, toml_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,34 +127,11 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
         problems.append(problem_of(error, "integrity", commit=commit))
     try:
         where = f"{folder}/fleet.toml"
-        data = repo.read(rev, where)
-        fleet = fleet_digest(data, where, lambda name: repo.read(rev, f"{folder}/{name}"))
+        fleet = fleet_digest(repo.read(rev, where), where, lambda name: repo.read(rev, f"{folder}/{name}"))
     except (IntegrityError, ConfigError) as error:
         problems.append(problem_of(error, "integrity", commit=commit))
     approvals = _approvals(repo, rev, f"{folder}/approvals", commit, [] if is_history else problems)
     return Tree(anchors, budget, fleet, approvals, tuple(problems))
-
-
-def fleet_digest(data: bytes | None, where: str, read: Callable[[str], bytes | None]) -> str | None:
-    """Digest of fleet.toml, and of the calibration that it names: who changes what a GPU can do changes the fleet.
-
-    Args:
-        data: of fleet.toml; None: there is none.
-        read: gives the bytes of a file by its path below the baselines folder, None where there is none.
-
-    Raises:
-        ConfigError, IntegrityError: one of the files cannot be read.
-    """
-    if data is None:
-        return None
-    document = load_toml(data, where)
-    table = document.get("fleet")
-    name = table.get("calibration") if isinstance(table, Mapping) else None
-    if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/") or not name.isprintable():
-        return toml_digest(document)  # where it is a wrong path, whoever prices with it says so
-    content = read(name)
-    measured = None if content is None else content.replace(b"\r\n", b"\n").decode("utf-8", "replace")
-    return toml_digest({"fleet": document, "calibration": measured or ""})
 
 
 def _approvals(repo: Repository, rev: str, folder: str, commit: str, problems: list[Problem]) -> tuple[Approval, ...]:

@@ -50,11 +50,14 @@ from pytest_fanout.records.fleet import (
     ClassDemand,
     CliffInputs,
     Fleet,
+    MeasuredLoad,
     Memory,
     Prices,
     Quota,
+    ServerState,
     Slo,
 )
+from pytest_fanout.records.forecast import Customer, Forecast, ForecastWeek, Outlook
 from pytest_fanout.records.judged import (
     OUTCOMES,
     VERDICTS,
@@ -102,6 +105,7 @@ from pytest_fanout.records.priced import (
     Spread,
     WorstCase,
 )
+from pytest_fanout.records.sweep import Sweep, SweepLevel
 
 __all__ = [
     "MEASURED",
@@ -133,6 +137,7 @@ __all__ = [
     "Comparison",
     "Constraint",
     "ControlTrial",
+    "Customer",
     "Demand",
     "Endpoint",
     "EvalSet",
@@ -144,6 +149,8 @@ __all__ = [
     "Finding",
     "Fleet",
     "FleetPlan",
+    "Forecast",
+    "ForecastWeek",
     "Growth",
     "Head",
     "HttpAnswer",
@@ -152,11 +159,13 @@ __all__ = [
     "Limit",
     "Load",
     "MeasureRules",
+    "MeasuredLoad",
     "Memory",
     "MetricEvidence",
     "MetricResult",
     "ModelCall",
     "Needs",
+    "Outlook",
     "Part",
     "Power",
     "Prices",
@@ -173,6 +182,7 @@ __all__ = [
     "Samples",
     "ScalingSignal",
     "SelfCheck",
+    "ServerState",
     "SessionFacts",
     "Share",
     "Side",
@@ -182,6 +192,8 @@ __all__ = [
     "Slo",
     "Spread",
     "StaleNote",
+    "Sweep",
+    "SweepLevel",
     "TaskDelta",
     "TaskRun",
     "ToolCall",

@@ -122,6 +122,43 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredLoad:
+    """One load of a model server as a benchmark wrote it, of the whole server. None: the file does not say.
+
+    Token counts are means per request, times are means. ``pinned``: whether so many requests were kept in flight, so
+    that throughput x residency has to give the same number.
+    """
+
+    source: str  # file, and which of its runs
+    tool: str
+    concurrency: float | None
+    pinned: bool
+    completed: int
+    input_tokens: float
+    output_tokens: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    residency_ms: float | None  # from sending a request to its last token
+    itl_ms: float | None = None
+    ttft_ms: float | None = None
+    failed: int | None = None
+    model: str | None = None
+    hardware: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """A scrape of vLLM's /metrics while a load ran. None: not among the metrics."""
+
+    source: str
+    running: float
+    waiting: float
+    kv_share: float | None = None  # 0-1
+    prefix_hit_share: float | None = None  # 0-1 of the tokens asked for since the server started
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """fleet.toml with its defaults applied. ``digest`` is that of the canonical parsed document.
 

@@ -134,13 +134,20 @@ class Cliffs:
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """What the caps let through when every slot is taken by a task at its cap. None: unbounded."""
+    """What the caps let through when every slot is taken by a task at its cap. None: unbounded, or not known.
+
+    ``wall_s_min``: the shortest time of any task of the eval set. As often a slot may be taken anew, so that
+    ``tokens_per_s`` and ``usd_per_day`` are what no hour and no day can pass.
+    """
 
     agent: str
     tokens_per_task: int | None
     calls_per_task: int | None
     tokens_in_flight: float | None
     usd_per_task: float | None
+    wall_s_min: float | None = None
+    tokens_per_s: float | None = None
+    usd_per_day: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

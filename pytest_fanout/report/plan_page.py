@@ -146,18 +146,25 @@ def _of_fleet(plan: FleetPlan) -> list[Section]:
     rows_worst = [
         (
             worst.agent,
-            "unbounded" if worst.tokens_per_task is None else f"{worst.tokens_per_task:,}",
             "unbounded" if worst.calls_per_task is None else f"{worst.calls_per_task:,}",
-            "unbounded" if worst.tokens_per_task is None else number(worst.tokens_in_flight),
-            "unbounded" if worst.tokens_per_task is None else number(worst.usd_per_task),
+            *(
+                ("unbounded",) * 5
+                if worst.tokens_per_task is None
+                else (
+                    f"{worst.tokens_per_task:,}", number(worst.tokens_in_flight), number(worst.usd_per_task),
+                    number(worst.tokens_per_s), number(worst.usd_per_day),
+                )
+            ),
             "",
         )
         for worst in plan.worst_case
-    ]
+    ]  # fmt: skip
     if plan.scaling:
         lines = tuple(f"{signal.name}: {number(signal.value)}" for signal in plan.scaling)
         found.append(Section("Add a replica at, on each replica", lines=lines))
-    headers = ("class", "tokens a task", "calls a task", "tokens in flight", "USD a task", "")
+    headers = (
+        "class", "calls a task", "tokens a task", "tokens in flight", "USD a task", "tokens/s", "USD a day", "",
+    )  # fmt: skip
     found.append(Section("Worst case, by the caps of budget.toml", headers, tuple(rows_worst)))
     return found
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from pytest_fanout.capacity.profiles import BUILT_IN, calibrated
 from pytest_fanout.store import fleet as fleet_file
 from pytest_fanout.store.calibration import parse_calibration
+from pytest_fanout.store.customers import parse_customers
 from pytest_fanout.store.fleet import parse_fleet
 
 PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="utf-8")
@@ -15,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "capacity.md").read_text(encoding="
 
 def test_example_file_is_read():
     """The fleet.toml on the page is valid and leaves no default."""
-    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    block, _ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
     fleet = parse_fleet(block.encode(), "docs/capacity.md")
 
@@ -49,3 +50,13 @@ def test_the_calibration_on_the_page_is_read():
     calibration = parse_calibration(block.encode(), "docs/capacity.md")
 
     assert calibrated(calibration).prefill_tokens_per_s == 21_000
+
+
+def test_the_customers_on_the_page_are_read():
+    """The example of a forecast is a whole file."""
+    _, block = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+    outlook = parse_customers(block.encode(), "docs/capacity.md")
+
+    assert (outlook.customers[0].name, outlook.customers[0].classes) == ("Acme", {"support": 8.0, "research": 2.0})
+    assert (outlook.dau_growth_per_week, outlook.tasks_per_user_growth_per_week) == (0.01, 0.005)

@@ -123,6 +123,13 @@ def test_markdown_and_formulas(world: World) -> None:
     ) in output
     assert "- GPUs by compute = (new input/s / 17,502 + output/s / 11,115) / 0.7 = 19.11\n" in output
     assert "- fleet.target_utilisation = 0.7\n" in output
+    assert "### How: all classes\n\n- GPUs in 95 % of windows at peak = the 95th percentile of 10,000 windows" in output
+    assert "- USD in 30 days = GPUs x USD an hour x 24 x 30 = 20 x 4 x 24 x 30 = 57,600\n" in output
+    assert "gpus_reserved + gpus_burst = 4 + 0 = 4\n" in output
+    # 19.11 GPUs at 70 % are 15.74 at 85 %, of which 4 are there
+    assert "- shed with no cliff = 1 - GPUs that can be had / GPUs = 1 - 4 / 15.74 = 75%\n" in output
+    # the trials of this project take no time
+    assert "in flight in 99 % of moments = 2,000,000 x 0 = 0" in output
 
 
 def test_profiles_are_listed() -> None:

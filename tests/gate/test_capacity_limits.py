@@ -249,6 +249,16 @@ def test_a_new_draw_that_grew_a_lot() -> None:
     assert [(slug, verdict) for slug, verdict, _ in told(priced)] == [("over-limit", "regressed")]
 
 
+def test_which_tasks_the_eval_set_holds_is_no_doubt_about_growth() -> None:
+    """30 % more in each of 20 uneven tasks: other eval sets take more or fewer GPUs, and grow by 30 % all the same."""
+    tens = {task: [10 * value for value in values] for task, values in TWENTY.items()}
+    grown = {task: [13 * value for value in values] for task, values in TWENTY.items()}
+
+    priced = judged(redrawn(make_run(grown)), '"capacity.gpus_p95" = { increase = "10%" }', base=make_run(tens))
+
+    assert [(slug, verdict) for slug, verdict, _ in told(priced)] == [("over-limit", "regressed")]
+
+
 def test_a_new_draw_that_may_be_luck() -> None:
     """capacity-not-shown: one task in twenty drew a long trial; other eval sets would not show that growth."""
     lucky = redrawn(make_run({**TWENTY, "t20": [60]}))

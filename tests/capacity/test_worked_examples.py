@@ -1,0 +1,204 @@
+"""Examples that capacity planning is told by, worked by hand: what the model says of each of them.
+
+Those that other pages hold: demand and fanout (test_project), flight (test_littles_law), cliffs and reservation
+(test_plan), constraints (test_constraints).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+
+from pytest_fanout.capacity.cliffs import with_fanout
+from pytest_fanout.capacity.forecast import Forecaster
+from pytest_fanout.capacity.means import TaskRow
+from pytest_fanout.capacity.plan import plan_fleet
+from pytest_fanout.capacity.profiles import BUILT_IN, Profile, calibrated
+from pytest_fanout.capacity.project import project, sides_of
+from pytest_fanout.records import (
+    Calibration,
+    CalibrationPoint,
+    Caps,
+    ClassDemand,
+    CliffInputs,
+    Fleet,
+    Outlook,
+    Prices,
+    WorstCase,
+)
+from pytest_fanout.report.explained import of_fleet
+
+#: 1,000 tokens a GPU-second either way, so that GPU-seconds can be read off.
+PLAIN = Profile("plain", "g", "TP1", 1_000.0, 1_000.0, "a test")
+#: 10 tasks a second.
+TEN = ClassDemand("support", 864_000, 1.0, 1.0)
+START = date(2026, 11, 30)
+
+
+def fleet(demand: ClassDemand = TEN, **more: Any) -> Fleet:
+    return Fleet("", "fleet.toml", demand={"support": demand}, **more)
+
+
+def task(given: int = 1_000, written: int = 500, ms: int = 90_000, calls: int = 1) -> list[dict[str, int]]:
+    return [
+        {
+            "fanout": calls, "input_tokens": given, "cached_input_tokens": 0, "output_tokens": written,
+            "duration_ms": ms,
+        }
+    ]  # fmt: skip
+
+
+def worst(run: dict[str, list[dict[str, int]]], where: Fleet, caps: Caps) -> WorstCase:
+    plan = plan_fleet([sides_of("support", None, run, where)], where, PLAIN, None, {"support": caps}, windows=50).fleet
+    assert plan is not None
+    return plan.worst_case[0]
+
+
+def test_reading_is_not_ten_times_as_cheap_at_full_load():
+    """ "A written token costs 10 read ones" does not hold at full load: in the built-in profiles it is 0.5 to 2.1."""
+    ratios = [profile.prefill_tokens_per_s / profile.decode_tokens_per_s for profile in BUILT_IN]
+
+    assert (min(ratios), max(ratios)) == (pytest.approx(0.55, abs=0.01), pytest.approx(2.08, abs=0.01))
+
+
+@pytest.mark.parametrize(("batch", "itl_ms", "ratio"), [(128, 28.81, 9.5), (8, 8.89, 46.9)])
+def test_the_price_of_a_written_token_is_one_of_the_batch(batch: int, itl_ms: float, ratio: float):
+    """8,192 tokens are read in 194.1 ms: 42,200 a second. 128 calls at 28.81 ms write 4,443, 8 at 8.89 write 900."""
+    points = tuple(CalibrationPoint(c, 1_000 * c / itl_ms, itl_ms) for c in (1, batch))
+    measured = Calibration("h200", "a model of it", "gpt-oss-120b", "H200", 1, points, 8_192 / 0.1941, 0, 1_024, 4_096)
+
+    profile = calibrated(measured)
+
+    assert profile.prefill_tokens_per_s / profile.decode_tokens_per_s == pytest.approx(ratio, abs=0.05)
+
+
+def test_multiples_of_agents_over_chat_are_nobodys_default():
+    """4, 14.6 or 15 times the tokens of a chat are scenarios: without a word in fleet.toml no cliff is taken."""
+    assert (CliffInputs().fanout_ratio, CliffInputs().tasks_per_user_ratio) == (None, None)
+    chat = TaskRow("chat", 1.0, 1.0, 300.0, 0.0, 200.0)
+
+    multi = with_fanout(chat, 15.0)
+
+    assert (multi.calls, multi.new_input, multi.output) == (15.0, 4_500.0, 3_000.0)
+
+
+def test_the_ceiling_of_tokens_in_flight_and_a_second():
+    """1.2 million tokens a task x 971 in flight are 1.17e9; if no task takes less than 240 s, 4.9 million a second.
+
+    The mean of 900 in flight in place of the 971 of 99 % of moments are 1.08e9 and 4.5 million.
+    """
+    run = {"quick": task(ms=90_000)}
+    found = worst(run, fleet(), Caps(tokens=1_200_000))
+    slow = worst({"slow": task(ms=240_000)}, fleet(replace(TEN, dau=324_000)), Caps(tokens=1_200_000))
+
+    assert found.tokens_in_flight == 1_200_000 * 971
+    assert found.tokens_per_s == pytest.approx(1_200_000 * 971 / 90)
+    # 3.75 tasks/s x 240 s are the same 900 in flight
+    assert (slow.tokens_in_flight, slow.wall_s_min) == (1_200_000 * 971, 240.0)
+    assert slow.tokens_per_s == pytest.approx(1_200_000 * 971 / 240)
+    assert slow.tokens_per_s * 900 / 971 == pytest.approx(4.5e6)
+
+
+def test_how_the_worst_case_is_explained():
+    """Each line holds its formula with its values: a planner checks it with a pocket calculator."""
+    where = fleet(replace(TEN, dau=324_000), prices=Prices(3.0, 0.3, 15.0))
+    sides = [sides_of("support", None, {"slow": task(ms=240_000)}, where)]
+    plan = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=1_200_000)}, windows=50).fleet
+    unbounded = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=None)}, windows=50).fleet
+
+    assert of_fleet(plan, where, PLAIN)[-3:] == [
+        "tokens in flight at worst, support = cap x tasks in flight in 99 % of moments = 1,200,000 x 971 = "
+        "1,165,200,000",
+        "tokens/s at worst, support = tokens in flight / seconds of the quickest task = 1,165,200,000 / 240 = "
+        "4,855,000",
+        "USD a day at worst, support = tokens/s x dearest price x 86,400 = 4,855,000 x 15 / 1,000,000 x 86,400 = "
+        "6,292,080",
+    ]
+    assert of_fleet(unbounded, where, PLAIN)[-1] == (
+        "worst case of support = unbounded: budget.toml has no cap on tokens"
+    )
+
+
+def test_the_worst_day_by_the_caps():
+    """At 15 dollars a million tokens 4.855 million a second are 6.29 million dollars a day. No price, no dollars."""
+    run = {"slow": task(ms=240_000)}
+    where = fleet(replace(TEN, dau=324_000), prices=Prices(3.0, 0.3, 15.0))
+
+    found = worst(run, where, Caps(tokens=1_200_000))
+
+    assert found.usd_per_day == pytest.approx(1_200_000 * 971 / 240 * 15 / 1e6 * 86_400)
+    assert worst(run, fleet(), Caps(tokens=1_200_000)).usd_per_day is None
+
+
+def test_without_a_cap_the_worst_case_is_unbounded():
+    """Nothing is multiplied with infinity: no figure, and the page says unbounded."""
+    found = worst({"t": task()}, fleet(), Caps(tokens=None))
+
+    assert (found.tokens_in_flight, found.tokens_per_s, found.usd_per_day) == (None, None, None)
+
+
+def test_without_times_the_worst_second_is_not_known():
+    """A cap without a shortest task is no rate."""
+    run = {"t": [{key: value for key, value in task()[0].items() if key != "duration_ms"}]}
+
+    assert worst(run, fleet(), Caps(tokens=1_000)).tokens_per_s is None
+
+
+def test_a_long_task_beside_a_short_one():
+    """500 tokens in 2 s and 1.2 million in 4 minutes: x2,400 the tokens, x120 the tasks in flight, x288,000 both."""
+    short = project("support", None, {"t": task(300, 200, 2_000)}, fleet()).run
+    long = project("support", None, {"t": task(1_000_000, 200_000, 240_000)}, fleet()).run
+
+    tokens, in_flight = long.tokens_per_s / short.tokens_per_s, long.tasks_in_flight / short.tasks_in_flight
+
+    assert (tokens, in_flight, tokens * in_flight) == (
+        pytest.approx(2_400), pytest.approx(120), pytest.approx(288_000)
+    )  # fmt: skip
+
+
+def test_one_loop_for_eleven_days():
+    """47,000 dollars in 11 days are 4,273 a day and 2.97 a minute: what one slot can burn at this cap and price.
+
+    A million tokens in 303.3 s at 15 dollars a million, one after the other: so long is what has to be found within
+    a day, and a cap of a tenth of it makes it 30 cents a minute.
+    """
+    run = {"loop": task(ms=303_300)}
+    rare = fleet(ClassDemand("support", 1, 1.0, 1.0), prices=Prices(15.0, 15.0, 15.0))
+
+    found = worst(run, rare, Caps(tokens=1_000_000))
+
+    # one task a day is in flight in no more than 1 % of moments; the slot itself is what a loop takes
+    assert found.usd_per_task == pytest.approx(15.0)
+    a_day = found.usd_per_task / found.wall_s_min * 86_400
+    assert a_day == pytest.approx(47_000 / 11, rel=1e-3)
+    assert a_day / 1_440 == pytest.approx(2.97, abs=0.005)
+
+
+def test_eight_weeks_of_headroom():
+    """A fleet of D x 1.1^8 holds for eight weeks of 10 % growth, and not for the ninth."""
+    run = {f"t{number}": task(300, 200) for number in range(10)}
+    sides = [sides_of("support", None, run, fleet())]
+    now = plan_fleet(sides, fleet(), PLAIN, windows=200).fleet.run.gpus_spread.p95
+    where = fleet(gpus_reserved=int(now * 1.1**8) + 1)
+
+    weeks = Forecaster(sides, where, PLAIN, windows=200).forecast(Outlook((), 0.1), START, 10).weeks
+
+    assert [week.state for week in weeks] == ["holds"] * 9 + ["short"]
+    assert weeks[9].causes == ("growth of users",)
+
+
+def test_from_eight_weeks_of_headroom_to_140_percent_in_one_step():
+    """140 % of that fleet is a step of 1.4 x 1.1^8 = 3.0 times today's demand, and the fleet is short by 29 %."""
+    run = {"t": task(300, 200)}
+    step = 1.4 * 1.1**8
+    held = 10 * 0.5 / 0.85 * 1.1**8  # 10 tasks/s of 0.5 GPU-seconds at 85 %
+    where = fleet(gpus_reserved=round(held), cliffs=CliffInputs(tasks_per_user_ratio=step))
+
+    plan = plan_fleet([sides_of("support", None, run, where)], where, PLAIN, windows=50).fleet
+
+    cell = plan.run.cliffs.cells[-1]
+    assert step == pytest.approx(3.0, abs=0.002)
+    assert (cell.fits, cell.degradation) == (False, pytest.approx(1 - 1 / 1.4, abs=0.03))
