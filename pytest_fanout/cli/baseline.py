@@ -12,7 +12,17 @@ from pathlib import Path
 import click
 
 from pytest_fanout.cli import approving, auditing, judging, planning, previews, recordings, resolving
-from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say, say_plan, say_verdict, table
+from pytest_fanout.cli.console import (
+    METRIC_HEADERS,
+    FanoutGroup,
+    clean,
+    metric_rows,
+    say,
+    say_plan,
+    say_verdict,
+    table,
+    without_collecting,
+)
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
@@ -185,6 +195,7 @@ def waive(agent: str, reason: str, hours: int, yes: bool) -> None:
 @click.option("--report", "pattern", default=REPORT, metavar="GLOB", show_default=True, help="The reports to check.")
 @click.option("--reports-expected", type=click.IntRange(min=1), metavar="N", help="Fail unless there are so many.")
 @click.option("--base", "base_rev", metavar="REV", help="The base; in CI it must be the event's own.")
+@without_collecting()
 def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> None:
     """The required check: judge reports anew from git. Runs no test.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -36,6 +38,18 @@ class FanoutGroup(click.Group):
         finally:
             for problem in masker().take():
                 click.echo(f"note: {problem.text}", err=True)
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Let the garbage collector rest: among a million values that all live until the end it only costs time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @cache

@@ -35,6 +35,7 @@ class TrialTable:
     statuses: Mapping[str, tuple[str, ...]]
     passed: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
     beginnings: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    _columns: dict[str, Mapping[str, Values]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def trials(self) -> int:
@@ -55,8 +56,13 @@ class TrialTable:
             {task: row for task, row in self.beginnings.items() if task in keep},
         )
 
-    def column(self, metric: str) -> dict[str, Values]:
+    def column(self, metric: str) -> Mapping[str, Values]:
         """task -> values of ``metric``. ``tokens`` is input + output; a tool that a trial never called is 0."""
+        if metric not in self._columns:  # a verdict asks for each of the few some fifty times
+            self._columns[metric] = self._column(metric)
+        return self._columns[metric]
+
+    def _column(self, metric: str) -> dict[str, Values]:
         if metric in ("capped", "failed"):
             return {
                 task: tuple(int(_has_status(status, metric)) for status in row) for task, row in self.statuses.items()
