@@ -102,16 +102,19 @@ def table_of_runs(runs: Sequence[TaskRun]) -> TrialTable:
             by_task.setdefault(run.task, []).append(run)
     samples: dict[str, dict[str, Values]] = {}
     for task, trials in by_task.items():
-        names = sorted({name for trial in trials for name in trial.samples} | {"input_tokens", "output_tokens"})
-        samples[task] = {
-            name: tuple(trial.samples.get(name, 0 if "[" in name else None) for trial in trials) for name in names
-        }
+        rows = [trial.samples for trial in trials]
+        names = sorted({"input_tokens", "output_tokens"}.union(*rows))
+        samples[task] = {name: _row(rows, name, 0 if "[" in name else None) for name in names}
     return TrialTable(
         samples,
         {task: tuple(trial.status for trial in trials) for task, trials in by_task.items()},
         {task: tuple(trial.passed for trial in trials) for task, trials in by_task.items()},
         {task: tuple(trial.shared_prefix or trial.recording for trial in trials) for task, trials in by_task.items()},
     )
+
+
+def _row(rows: Sequence[Mapping[str, int | None]], name: str, absent: int | None) -> Values:
+    return tuple([row.get(name, absent) for row in rows])
 
 
 def table_of_control(trials: Sequence[ControlTrial]) -> TrialTable:

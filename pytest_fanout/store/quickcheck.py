@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 Check = Callable[[Any], bool]
@@ -118,13 +119,18 @@ class _Compiler:
 
         def fits(values: Sequence[Any]) -> bool:
             objects = [value for value in values if type(value) is dict]
-            if not all(len(value) >= least and value.keys() >= required for value in objects):
-                return False
             present: set[str] = set().union(*objects)
+            # among thousands of trials each has all keys that any of them has
+            is_uniform = set(map(len, objects)) == {len(present)}
+            if not all(
+                len(value) >= least and value.keys() >= required for value in (objects[:1] if is_uniform else objects)
+            ):
+                return False
             if names is not None and not names(tuple(present)):
                 return False
             for name in present & known.keys():
-                if not known[name]([value[name] for value in objects if name in value]):
+                having = objects if is_uniform else [value for value in objects if name in value]
+                if not known[name](list(map(itemgetter(name), having))):
                     return False
             if present <= known.keys():
                 return True
