@@ -13,10 +13,9 @@ import click
 
 from pytest_fanout.cli import approving, auditing, judging, planning, previews, recordings, resolving
 from pytest_fanout.cli.console import (
-    METRIC_HEADERS,
     FanoutGroup,
     clean,
-    metric_rows,
+    metric_table,
     say,
     say_plan,
     say_verdict,
@@ -407,7 +406,7 @@ def diff(report: str, base_rev: str | None, form: str) -> None:
     if form != "text":
         sys.exit(judging.say_judged(run, repo, settings, form))
     verdict = evaluate(run, repo, settings, today=datetime.now(UTC).date(), now=int(time.time()))
-    click.echo(table(metric_rows(verdict.classes), METRIC_HEADERS))
+    click.echo(metric_table(verdict.classes))
     for result in verdict.classes:
         for task in result.top:
             fanout, tokens = means(task.fanout_base, task.fanout_run), means(task.tokens_base, task.tokens_run)

@@ -289,6 +289,11 @@ class Repository:
         """Forget it, whatever was written there. Raises GitError."""
         self._run("worktree", "remove", "--force", "--", str(folder))
 
+    def worktrees(self) -> tuple[Path, ...]:
+        """All that git knows, this one included. Raises GitError."""
+        told = os.fsdecode(self._run("worktree", "list", "--porcelain"))
+        return tuple(Path(line.removeprefix("worktree ")) for line in told.split("\n") if line.startswith("worktree "))
+
     def _run(self, *words: str, stdin: str | None = None) -> bytes:
         done = _git(self.root, *words, stdin=stdin)
         if done.returncode:
