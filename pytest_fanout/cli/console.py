@@ -16,7 +16,7 @@ import click
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate import Plan
 from pytest_fanout.gate.plan import PlannedClass
-from pytest_fanout.records import Change, ClassResult, MetricResult, Verdict
+from pytest_fanout.records import Change, ClassResult, MetricResult, Problem, Verdict
 from pytest_fanout.report.printable import width, wrap
 from pytest_fanout.store.masking import Masker
 
@@ -197,10 +197,13 @@ def what_of(planned: PlannedClass) -> str:
     return "its anchor gets looser, and a reviewer has to approve that"
 
 
-CREEPING = (
+_CREEPING = Problem(
+    "within-already",
     "it is within its budget, and passes without this: accepting raises the anchor, so that the next growth is "
-    "measured from there (many small steps add up: fanout-baseline log) [within-already]"
+    "measured from there (many small steps add up: fanout-baseline log)",
+    "notice",
 )
+CREEPING = f"{_CREEPING.text} [{_CREEPING.slug}]"
 
 
 def is_creeping(planned: PlannedClass) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_fanout.errors import IntegrityError
 from pytest_fanout.records import MEASURED, METRICS, Baseline, BaselineTask, Run, TaskRun, TrialFacts
 from pytest_fanout.store.files import digest, load_json
-from pytest_fanout.store.schemas import fits_exactly, validate
+from pytest_fanout.store.schemas import fault, fits_exactly
 
 SCHEMA = "pytest-fanout/baseline/1"
 _TRIAL_KEYS = ("recording", "status", "passed", "begun_at", "requested", "served", "shared_prefix")
@@ -113,7 +113,9 @@ def parse_baseline(data: bytes, agent: str, where: str, stats_of: Callable[[Base
     document = load_json(data, where)
     if not fits_exactly(document, "baseline"):
         refuse_fractions(document, where)
-        validate(document, "baseline", where, mend=_mend(where))
+        what = fault(document, "baseline")
+        if what is not None:
+            raise IntegrityError("schema", what, where=where, mend=_mend(where))
     if document["agent"] != agent:
         raise IntegrityError("misplaced", f"holds the anchor of {document['agent']!r}", where=where, mend=_mend(where))
     claimed, stats = document.pop("digest"), document.pop("stats")
