@@ -50,6 +50,7 @@ class Made:
         status: int = 200,
         at: int | None = None,
         sdk: str = "",
+        served: str | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
         """Ask and be answered; gives the assistant's message to send back.
@@ -83,7 +84,7 @@ class Made:
             heard = {
                 "id": f"r{number}",
                 "object": "chat.completion",
-                "model": model,
+                "model": served or model,
                 "choices": [{"index": 0, "message": message, "finish_reason": finish}],
                 "usage": usage,
             }
@@ -108,7 +109,12 @@ def result(call: Mapping[str, Any], text: str, which: int = 0) -> dict[str, Any]
     return {"role": "tool", "tool_call_id": call["tool_calls"][which]["id"], "content": text}
 
 
-def side(agent: Callable[[Made], None], tasks: Sequence[str] = ("a", "b", "c", "d"), trials: int = 1) -> Side:
+def side(
+    agent: Callable[[Made], None],
+    tasks: Sequence[str] = ("a", "b", "c", "d"),
+    trials: int = 1,
+    version: str | None = None,
+) -> Side:
     """An agent run on some tasks, as one side of an explanation."""
     samples: dict[str, list[Mapping[str, int | None]]] = {}
     visited = []
@@ -117,5 +123,5 @@ def side(agent: Callable[[Made], None], tasks: Sequence[str] = ("a", "b", "c", "
             made = Made(task, number)
             agent(made)
             samples.setdefault(task, []).append(measure_trial(made.exchanges, made.clock).samples)
-            visited.append(visited_trial(task, number, turns_of(made.exchanges)))
+            visited.append(visited_trial(task, number, turns_of(made.exchanges), version=version))
     return Side(samples, visited, dict.fromkeys(tasks))

@@ -52,9 +52,9 @@ def init(settings: Settings) -> None:
     folder = folder_of(settings)
     click.echo(f"\nDemand, GPUs and prices, if you want capacity figures, stand in {folder}/fleet.toml.")
     paths = _to_be_owned(settings, prefix)
-    width = max(map(len, paths))
     free = {path: team for path, team in paths.items() if repo is None or not _is_owned(repo, path)}
     if free:
+        width = max(map(len, free)) + 1
         click.echo("\nWho may approve is decided by your code owners. In .github/CODEOWNERS:")
         for path, team in free.items():
             click.echo(f"  {path:<{width}} {team}")

@@ -12,7 +12,16 @@ from pathlib import Path
 import click
 
 from pytest_fanout.cli import approving, auditing, judging, planning, previews, recordings, resolving
-from pytest_fanout.cli.console import METRIC_HEADERS, FanoutGroup, clean, metric_rows, say, say_plan, say_verdict, table
+from pytest_fanout.cli.console import (
+    FanoutGroup,
+    clean,
+    metric_table,
+    say,
+    say_plan,
+    say_verdict,
+    table,
+    without_collecting,
+)
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
@@ -185,6 +194,7 @@ def waive(agent: str, reason: str, hours: int, yes: bool) -> None:
 @click.option("--report", "pattern", default=REPORT, metavar="GLOB", show_default=True, help="The reports to check.")
 @click.option("--reports-expected", type=click.IntRange(min=1), metavar="N", help="Fail unless there are so many.")
 @click.option("--base", "base_rev", metavar="REV", help="The base; in CI it must be the event's own.")
+@without_collecting()
 def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> None:
     """The required check: judge reports anew from git. Runs no test.
 
@@ -396,7 +406,7 @@ def diff(report: str, base_rev: str | None, form: str) -> None:
     if form != "text":
         sys.exit(judging.say_judged(run, repo, settings, form))
     verdict = evaluate(run, repo, settings, today=datetime.now(UTC).date(), now=int(time.time()))
-    click.echo(table(metric_rows(verdict.classes), METRIC_HEADERS))
+    click.echo(metric_table(verdict.classes))
     for result in verdict.classes:
         for task in result.top:
             fanout, tokens = means(task.fanout_base, task.fanout_run), means(task.tokens_base, task.tokens_run)

@@ -43,7 +43,9 @@ def _cells(entry: Power) -> list[str]:
     first, last = entry.finds[0], entry.finds[-1]
     found = f"{percent(first[1])} after {first[0]}, {percent(last[1])} after {last[0]}"
     red = "-" if entry.red is None else f"{100 * entry.red:.1f} %"
-    enough = "the limit allows it" if entry.tasks_for_quarter is None else f"{entry.tasks_for_quarter} tasks"
+    needed = entry.tasks_for_quarter
+    add = "" if needed is None or needed <= entry.tasks else f", {needed - entry.tasks} more"
+    enough = "the limit allows it" if needed is None else f"{needed} tasks{add}"
     return [*start, percent(1 + entry.noise).lstrip("+"), percent(entry.allowed), found, red, enough]
 
 

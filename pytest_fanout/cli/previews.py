@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pytest_fanout.cli.console import METRIC_HEADERS, change_lines, masker, metric_rows, number, what_of
+from pytest_fanout.cli.console import CREEPING, change_lines, is_creeping, masker, metric_rows, number, what_of
 from pytest_fanout.gate import Plan
 from pytest_fanout.gate.plan import PlannedClass
 from pytest_fanout.records import Approval, Change
@@ -72,12 +72,15 @@ def plan_markdown(plan: Plan) -> str:
     lines = []
     results = [planned.result for planned in plan.classes if planned.result is not None]
     if results:
-        lines += ["| " + " | ".join(METRIC_HEADERS) + " |", "|---|---|--:|--:|--:|---|"]
-        lines += [f"| {code(row[0])} | {code(row[1])} | " + " | ".join(row[2:]) + " |" for row in metric_rows(results)]
+        headers, rows = metric_rows(results)
+        lines += ["| " + " | ".join(headers) + " |", "|---|---|" + "--:|" * (len(headers) - 3) + "---|"]
+        lines += [f"| {code(row[0])} | {code(row[1])} | " + " | ".join(row[2:]) + " |" for row in rows]
         lines.append("")
     for planned in plan.classes:
         draw = f" (draw {planned.draw})" if planned.draw > 1 else ""
         lines += [f"**{code(planned.agent)}{draw}**: {what_of(planned)}", ""]
+        if is_creeping(planned):
+            lines.append(f"- {CREEPING}")
         lines += [f"- {code(line)}" for line in change_lines(planned.changes)]
         if planned.approval is not None:
             lines += [

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import click
 
 from pytest_fanout.cli.console import clean
+from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import UsageError
-from pytest_fanout.records import Explanation, Verdict
+from pytest_fanout.records import Exchange, Explanation, Turn, Verdict
 from pytest_fanout.store.git import Repository
 
 NOTHING = "nothing to explain: the run stands on the recordings of its anchors, or there is no anchor to compare with"
@@ -36,6 +39,7 @@ def say_why(
 
     Raises:
         UsageError: the report holds no such class or task.
+            The project and its hooks cannot be loaded.
         IntegrityError: the report cannot be read.
     """
     from pytest_fanout.explain.redaction import redacted
@@ -63,13 +67,20 @@ def say_why(
             where=str(report),
             mend="give the id of a task as the report has it",
         )
+
+    @cache
+    def reading() -> Callable[[Iterable[Exchange]], tuple[Turn, ...]]:
+        """As a run reads: with the project's own codecs. pytest loads them only where something is to be explained."""
+        codecs = with_hooks(settings.root, lambda hooks: tuple(hooks.codecs()))
+        return lambda exchanges: turns_of(exchanges, codecs)
+
     commits = Verdict("invalid", (), (), repo.resolve_base(base, os.environ), run.head or repo.head())
     found: tuple[Explanation, ...] = explanations(
         commits,
         run,
         repo,
         settings,
-        lambda: turns_of,
+        reading,
         agents=classes if agent is None else (agent,),
         task=task,
     )

@@ -91,7 +91,7 @@ def findings_of(
     changes: Sequence[Change],
     pairs: Sequence[Pair],
     lines: Sequence[AddedLine],
-    sdk: str | None,
+    versions: Sequence[tuple[str, str]],
 ) -> tuple[Finding, ...]:
     """What changed and what calls do now, with the share of each delta that it carries; largest first."""
     order = _flow(pairs)
@@ -117,8 +117,7 @@ def findings_of(
             shares = _shares(held, deltas)
             if _largest(shares) >= LEAST_SHARE:
                 found.append(_of_part(*target, shares, by_key, lines))
-    if sdk is not None:
-        found.append(Finding("sdk", "also changed", sdk))
+    found += [Finding(kind, "also changed", text) for kind, text in versions]
     return tuple(sorted(found, key=lambda finding: (-_largest(finding.shares), finding.kind, finding.text)))
 
 

@@ -37,6 +37,7 @@ class _Told:
 
     tools: dict[str, str] = field(default_factory=dict)
     models: Counter[str] = field(default_factory=Counter)
+    served: set[str] = field(default_factory=set)
     settings: dict[str, Counter[str]] = field(default_factory=dict)
     calls: int = 0
 
@@ -71,6 +72,10 @@ def _of_site(key: str, old: Site, new: Site, before: _Told, after: _Told) -> Ite
     if set(before.models) != set(after.models):
         text = f"model: {_names(before.models)} -> {_names(after.models)}"
         yield Change("model", text, (key,), (), tuple(sorted(set(after.models) - set(before.models))))
+    elif before.served and after.served and not before.served & after.served:
+        # the same name, and another model behind it: as long as the old one answers as well, it may be chance
+        served = f"{_names(before.served)} -> {_names(after.served)}"
+        yield Change("model", f"model served as {_names(after.models)}: {served}", (key,))
     for name in sorted({*before.settings, *after.settings}):
         values = [_values(side, name) for side in (before, after)]
         if values[0] != values[1] and all(len(one) <= _MOST_VALUES for one in values):
@@ -100,12 +105,19 @@ def _of_tools(key: str, before: dict[str, str], after: dict[str, str]) -> Iterab
     yield Change("tools", f"tools: {'; '.join(said)}", (key,), tuple(detail[:_MOST_LINES]), looked, frozenset(added))
 
 
-def sdk_change(base: Sequence[VisitedTrial], run: Sequence[VisitedTrial]) -> str | None:
-    """``OpenAI/Python 2.8.0 -> OpenAI/Python 2.9.1``; None where the SDKs are the same, or not known."""
-    names = [sorted({visit.sdk for trial in side for visit in trial.visits if visit.sdk}) for side in (base, run)]
-    if not names[0] or not names[1] or names[0] == names[1]:
-        return None
-    return f"SDK: {', '.join(names[0])} -> {', '.join(names[1])}"
+def version_changes(base: Sequence[VisitedTrial], run: Sequence[VisitedTrial]) -> tuple[tuple[str, str], ...]:
+    """Kind (``sdk``, ``plugin``) and text, ``SDK: OpenAI/Python 2.8.0 -> OpenAI/Python 2.9.1``, of what differs.
+
+    What one side does not know is no difference.
+    """
+    sides = (base, run)
+    sdks = [{visit.sdk for trial in side for visit in trial.visits if visit.sdk} for side in sides]
+    plugins = [{trial.version for trial in side if trial.version} for side in sides]
+    return tuple(
+        (kind, f"{word}: {', '.join(sorted(old))} -> {', '.join(sorted(new))}")
+        for kind, word, (old, new) in (("sdk", "SDK", sdks), ("plugin", "pytest-fanout", plugins))
+        if old and new and old != new
+    )
 
 
 def text_diff(old: str, new: str) -> tuple[str, ...]:
@@ -123,6 +135,8 @@ def _told(site: Site, trials: Sequence[VisitedTrial]) -> _Told:
         visit: Visit = trials[at].visits[number]
         told.calls += 1
         told.models[visit.model or "unknown"] += 1
+        if visit.served:
+            told.served.add(visit.served)
         told.tools.update(visit.tools)
         for name, value in visit.settings:
             told.settings.setdefault(name, Counter())[value] += 1
@@ -135,7 +149,7 @@ def _values(side: _Told, name: str) -> set[str]:
     return {*values, *(("(not set)",) if is_left_out else ())}
 
 
-def _names(models: Counter[str]) -> str:
+def _names(models: Iterable[str]) -> str:
     return ", ".join(one_line(name, 60) for name in sorted(models))
 
 

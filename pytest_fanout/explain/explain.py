@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_fanout.explain.causes import findings_of
-from pytest_fanout.explain.changes import changes_of, sdk_change
+from pytest_fanout.explain.changes import changes_of, version_changes
 from pytest_fanout.explain.learning import Site, learn
 from pytest_fanout.explain.matching import Pair, match
 from pytest_fanout.explain.parts import (
@@ -99,7 +99,7 @@ def explain(
         totals=tuple(totals),
         parts=tuple(parts),
         sites=_sites(pairs, {key for change in changes for key in change.sites}, (before, after), groups, shown),
-        findings=findings_of(parts, totals, changes, pairs, lines, sdk_change(before, after)),
+        findings=findings_of(parts, totals, changes, pairs, lines, version_changes(before, after)),
         notes=tuple(notes),
     )
     return Matched(explanation, shown, tuple(_keys(*both) for both in zip((before, after), groups, strict=True)))

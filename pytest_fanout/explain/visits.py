@@ -50,7 +50,13 @@ class _Seen:
 
 
 def visited_trial(
-    task: str, trial: int, turns: Iterable[Turn], intern: Callable[[str], str] = str, *, timed: bool = True
+    task: str,
+    trial: int,
+    turns: Iterable[Turn],
+    intern: Callable[[str], str] = str,
+    *,
+    timed: bool = True,
+    version: str | None = None,
 ) -> VisitedTrial:
     """The agent's model calls of a trial.
 
@@ -58,6 +64,7 @@ def visited_trial(
         turns: in order of sending; requests that are no model calls, and calls of another bucket, are passed over.
         intern: gives one object for equal texts; the same prompts stand in thousands of requests.
         timed: whether the recorded times mean anything.
+        version: of pytest-fanout, that recorded it.
     """
     seen, refused = _Seen(), 0
     for turn in turns:
@@ -65,7 +72,7 @@ def visited_trial(
             _add(turn, seen, intern)
         elif turn.exchanges[0].bucket == _AGENT:
             refused += len(turn.attempts)
-    return VisitedTrial(task, trial, tuple(seen.visits), timed, refused)
+    return VisitedTrial(task, trial, tuple(seen.visits), timed, refused, version)
 
 
 def is_visit(turn: Turn) -> bool:
@@ -95,6 +102,7 @@ def _add(turn: Turn, seen: _Seen, intern: Callable[[str], str]) -> None:
         kind=_kind(digest, turns, follows, fresh, seen),
         name=exchange.site,
         sdk=_sdk(request),
+        served=attempt.model_served,
         after=tuple(sorted({seen.tools.get(key, key) for key in fresh})),
         follows=follows,
         has_server_state=attempt.parent_id is not None,

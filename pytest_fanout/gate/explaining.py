@@ -213,6 +213,7 @@ class _Sides:
                 self.reading(recording.exchanges),
                 lambda text: texts.setdefault(text, text),
                 timed=not recording.imported,
+                version=recording.version,
             )
         return self._visited[recording.digest]
 

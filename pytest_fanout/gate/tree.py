@@ -100,6 +100,7 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
     problems: list[Problem] = []
     anchors: dict[str, Baseline] = {}
     try:
+        repo.prefetch(rev, folder)
         entries = repo.list(rev, folder)
     except IntegrityError as error:
         return Tree({}, parse_budget(None), None, (), (problem_of(error, "integrity", commit=commit),))
@@ -137,6 +138,7 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
 def _approvals(repo: Repository, rev: str, folder: str, commit: str, problems: list[Problem]) -> tuple[Approval, ...]:
     found: list[Approval] = []
     try:
+        repo.prefetch(rev, folder)
         names = sorted(repo.list(rev, folder))
     except IntegrityError as error:
         problems.append(problem_of(error, "integrity", commit=commit))

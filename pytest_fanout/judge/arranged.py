@@ -224,7 +224,7 @@ class Arranged:
 
 
 def _filled(
-    before: dict[str, Values], after: dict[str, Values], tasks: Sequence[str]
+    before: Mapping[str, Values], after: Mapping[str, Values], tasks: Sequence[str]
 ) -> tuple[dict[str, Values], dict[str, Values]]:
     base: dict[str, Values] = {}
     run: dict[str, Values] = {}

@@ -35,6 +35,7 @@ class TrialTable:
     statuses: Mapping[str, tuple[str, ...]]
     passed: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
     beginnings: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    _columns: dict[str, Mapping[str, Values]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def trials(self) -> int:
@@ -55,8 +56,13 @@ class TrialTable:
             {task: row for task, row in self.beginnings.items() if task in keep},
         )
 
-    def column(self, metric: str) -> dict[str, Values]:
+    def column(self, metric: str) -> Mapping[str, Values]:
         """task -> values of ``metric``. ``tokens`` is input + output; a tool that a trial never called is 0."""
+        if metric not in self._columns:  # a verdict asks for each of the few some fifty times
+            self._columns[metric] = self._column(metric)
+        return self._columns[metric]
+
+    def _column(self, metric: str) -> dict[str, Values]:
         if metric in ("capped", "failed"):
             return {
                 task: tuple(int(_has_status(status, metric)) for status in row) for task, row in self.statuses.items()
@@ -96,16 +102,19 @@ def table_of_runs(runs: Sequence[TaskRun]) -> TrialTable:
             by_task.setdefault(run.task, []).append(run)
     samples: dict[str, dict[str, Values]] = {}
     for task, trials in by_task.items():
-        names = sorted({name for trial in trials for name in trial.samples} | {"input_tokens", "output_tokens"})
-        samples[task] = {
-            name: tuple(trial.samples.get(name, 0 if "[" in name else None) for trial in trials) for name in names
-        }
+        rows = [trial.samples for trial in trials]
+        names = sorted({"input_tokens", "output_tokens"}.union(*rows))
+        samples[task] = {name: _row(rows, name, 0 if "[" in name else None) for name in names}
     return TrialTable(
         samples,
         {task: tuple(trial.status for trial in trials) for task, trials in by_task.items()},
         {task: tuple(trial.passed for trial in trials) for task, trials in by_task.items()},
         {task: tuple(trial.shared_prefix or trial.recording for trial in trials) for task, trials in by_task.items()},
     )
+
+
+def _row(rows: Sequence[Mapping[str, int | None]], name: str, absent: int | None) -> Values:
+    return tuple([row.get(name, absent) for row in rows])
 
 
 def table_of_control(trials: Sequence[ControlTrial]) -> TrialTable:

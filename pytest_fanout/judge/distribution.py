@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import Literal
 
 #: What an unknown sample counts as: the statistic is then unknown, or the sample ranks as the largest or the smallest.
@@ -54,10 +55,10 @@ def statistic(samples: Mapping[str, Sequence[int | None]], name: str, *, unknown
     Returns:
         An integer (the mean rounded half up), or None when it is not known.
     """
-    tasks = [tuple(values) for values in samples.values() if len(values)]
+    tasks = [values for values in samples.values() if len(values)]
     if not tasks:
         return None
-    has_unknown = any(value is None for values in tasks for value in values)
+    has_unknown = any(None in values for values in tasks)
     if has_unknown and (unknown == "refuse" or name not in PERCENTILES):
         return None
     if name == "max":
@@ -65,6 +66,9 @@ def statistic(samples: Mapping[str, Sequence[int | None]], name: str, *, unknown
     if name == "mean":
         total = mean(samples)
         return None if total is None else math.floor(total + Fraction(1, 2))
+    if not has_unknown and len(set(map(len, tasks))) == 1:  # every value weighs the same
+        ordered = sorted(chain.from_iterable(tasks))  # type: ignore[type-var]
+        return ordered[math.ceil(PERCENTILES[name] * len(ordered)) - 1]
     # the least common multiple of the trial counts makes every weight an integer
     scale = math.lcm(*{len(values) for values in tasks})
     known = sorted((value, scale // len(values)) for values in tasks for value in values if value is not None)
@@ -83,16 +87,15 @@ def statistic(samples: Mapping[str, Sequence[int | None]], name: str, *, unknown
 
 def mean(samples: Mapping[str, Sequence[int | None]]) -> Fraction | None:
     """The mean over tasks of each task's mean over its trials, exactly; None when empty or with any unknown value."""
-    tasks = [tuple(values) for values in samples.values() if len(values)]
-    total = Fraction(0)
-    for values in tasks:
-        task_sum = 0
-        for value in values:
-            if value is None:
+    sums: dict[int, int] = {}  # trials of a task -> sum over all such tasks: mostly one fraction instead of hundreds
+    tasks = 0
+    for values in samples.values():
+        if len(values):
+            if None in values:
                 return None
-            task_sum += value
-        total += Fraction(task_sum, len(values))
-    return total / len(tasks) if tasks else None
+            sums[len(values)] = sums.get(len(values), 0) + sum(values)  # type: ignore[arg-type]
+            tasks += 1
+    return sum((Fraction(total, trials) for trials, total in sums.items()), Fraction(0)) / tasks if tasks else None
 
 
 def largest(samples: Mapping[str, Sequence[int | None]]) -> tuple[int | None, str | None]:

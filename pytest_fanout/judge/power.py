@@ -12,7 +12,7 @@ from pytest_fanout.judge.draw import Draw
 from pytest_fanout.judge.evidence import judge_draws
 from pytest_fanout.judge.looks import level, schedule
 from pytest_fanout.judge.shuffles import SEED
-from pytest_fanout.judge.smallest import FOUND, smallest_growth, standard_error, z
+from pytest_fanout.judge.smallest import smallest_growth, standard_error, tasks_for
 from pytest_fanout.records import JudgeRules, Limit, Power, SelfCheck
 
 #: The growth that every eval set should be able to show.
@@ -48,10 +48,7 @@ def power_of(anchor: TrialTable, limits: Sequence[Limit], rules: JudgeRules, tes
         finds = tuple((trials, smallest_growth(error, needed_p, allowed)) for trials, error in errors.items())
         last = errors[looks[-1]]
         red = 0.5 * math.erfc(math.log(allowed) / last / math.sqrt(2)) if last else 0.0
-        enough = None
-        if allowed < QUARTER:
-            needed = min(math.log(QUARTER) / (z(1 - needed_p) + z(FOUND)), math.log(QUARTER / allowed) / z(FOUND))
-            enough = max(1, math.ceil(len(counts) * (last / needed) ** 2))
+        enough = tasks_for(QUARTER, last, len(counts), needed_p, allowed)
         out.append(Power(metric, len(counts), min(counts), noise, allowed, finds, red, enough))
     return out
 

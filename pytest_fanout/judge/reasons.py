@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pytest_fanout.judge.arranged import FEWEST_TASKS, SHARES, Shown, Test
 from pytest_fanout.judge.case import Case
 from pytest_fanout.judge.looks import level
-from pytest_fanout.judge.smallest import smallest_growth, standard_error
+from pytest_fanout.judge.smallest import smallest_growth, standard_error, tasks_for
 from pytest_fanout.records import Needs, Reason, Runaway
 
 RECORD = "pytest --fanout-budget --fanout-mode=record"
@@ -127,11 +127,15 @@ def _beyond(case: Case, metric: str, noise: float) -> Iterator[Reason]:
     bar = level(case.alpha / len(arranged.tests), arranged.schedule, arranged.trials_base)
     # beside each new trial stands the one that it shares its beginning with
     beside = trials if math.isinf(arranged.trials_base) else arranged.trials_base
-    found = smallest_growth(standard_error(noise, tasks, trials, beside), bar, allowed)
+    error = standard_error(noise, tasks, trials, beside)
+    found = smallest_growth(error, bar, allowed)
     if found > max(allowed, SHOULD_FIND):
+        needed = tasks_for(SHOULD_FIND, error, tasks, bar, allowed)
+        quarter = percent(SHOULD_FIND).lstrip("+")
+        add = "add tasks" if needed is None else f"add {needed - tasks} tasks to find {quarter}"
         text = (
             f"the limit allows {metric} {percent(allowed).lstrip('+')} more, and {tasks} tasks x {trials} trials find "
-            f"growth of {percent(found).lstrip('+')} and more; mend: see fanout-baseline power, and add tasks"
+            f"growth of {percent(found).lstrip('+')} and more; mend: {add} (fanout-baseline power)"
         )
         yield Reason("budget-beyond-evidence", text, "notice")
 

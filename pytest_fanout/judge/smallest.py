@@ -21,6 +21,14 @@ def smallest_growth(error: float, level: float, allowed: float) -> float:
     return math.exp(max((bound + reach) * error, math.log(allowed) + reach * error))
 
 
+def tasks_for(growth: float, error: float, tasks: int, level: float, allowed: float) -> int | None:
+    """How many tasks find this growth where ``tasks`` have that standard error; None: the limit allows the growth."""
+    if allowed >= growth:
+        return None
+    needed = min(math.log(growth) / (z(1 - level) + z(FOUND)), math.log(growth / allowed) / z(FOUND))
+    return max(1, math.ceil(tasks * (error / needed) ** 2))
+
+
 def z(share: float) -> float:
     """The standard normal quantile."""
     from statistics import NormalDist

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from pytest_fanout import wire
+from pytest_fanout.meter.agent_names import agent_name
 from pytest_fanout.meter.branching import goes_live
 from pytest_fanout.meter.flight import Flight, Outgoing, RawHeaders
 from pytest_fanout.meter.keys import SealedKeys, is_loopback
@@ -136,7 +137,8 @@ class Seam:
             return self._unowned(place.scope if place else None, target, layer, method, url, headers, body)
         scope, bucket, site = place
         flight = self._flight(scope, bucket, layer, method, url, headers, body)
-        flight.role, flight.counted, flight.depth, flight.site = target.role, target.counted, depth, site
+        flight.role, flight.counted, flight.depth = target.role, target.counted, depth
+        flight.site = site or (agent_name() if target.role == "model" else None)
         scope.reserve(flight)
         if scope.waiting:
             scope.waits(0)

@@ -20,6 +20,7 @@ class Visit:
     kind: str  # begun turn repeated again reasked (see explain/visits.py)
     name: str | None = None  # of call_site()
     sdk: str | None = None
+    served: str | None = None  # the model that answered
     after: tuple[str, ...] = ()  # tools whose results it is the first to carry
     follows: int | None = None  # index of the call whose conversation it goes on with
     has_server_state: bool = False
@@ -42,6 +43,7 @@ class VisitedTrial:
     visits: tuple[Visit, ...]
     timed: bool = True
     refused_attempts: int = 0  # of calls that no model answered
+    version: str | None = None  # of pytest-fanout, that recorded it
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,7 @@ class Share:
 class Finding:
     """Something that changed, or that calls do now, with the growth that it carries and its evidence."""
 
-    kind: (
-        str  # prompt tools model settings api sdk evalset, or the kind of a part that nothing in the requests explains
-    )
+    kind: str  # prompt tools model settings api sdk plugin evalset, or that of a part that no request explains
     label: str  # "observed", "also changed"
     text: str  # one line
     sites: tuple[str, ...] = ()  # where it is

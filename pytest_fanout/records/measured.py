@@ -275,3 +275,4 @@ class Recording:
     imported: tuple[str, ...] = ()  # the cassettes that it was made from: no durations, no order of concurrent calls
     branched_from: str | None = None  # digest of the recording whose beginning it keeps, the one that first drew it
     shared: int = 0  # of its exchanges, the first ones: those of that beginning
+    version: str | None = field(default=None, compare=False)  # of pytest-fanout, that wrote it

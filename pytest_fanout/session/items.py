@@ -191,7 +191,12 @@ class EvalItem(pytest.Item):
         if isinstance(excinfo.value, TrialFailed):
             return f"{self.measured.label}: {excinfo.value}"
         # Frames of the gate say nothing about the agent, and pytest parses the file of each frame that it shows.
-        agents = excinfo.traceback.filter(lambda entry: not str(entry.path).startswith(_HERE))
+        # What called the item says nothing either: forty lines of pytest and pluggy before the first of the agent.
+        own = EvalItem.runtest.__code__
+        calls = [at for at, entry in enumerate(excinfo.traceback) if entry.frame.code.raw is own]
+        agents = excinfo.traceback[calls[-1] + 1 if calls else 0 :].filter(
+            lambda entry: not str(entry.path).startswith(_HERE)
+        )
         if agents:
             excinfo.traceback = agents
         if style is None and self.config.getoption("tbstyle") == "auto":

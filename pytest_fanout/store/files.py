@@ -12,9 +12,11 @@ import hashlib
 import json
 import math
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,38 +31,44 @@ def canonical(document: Any) -> bytes:
 
     Raises ValueError for NaN and infinities. Lone surrogates, which RFC 8785 forbids, are kept as their three bytes.
     """
-    if _is_plain(document):  # all that we commit: the fast encoder of the standard library gives the same bytes
-        text = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False)
-    else:
-        text = _jcs(document)
+    text = _plain(document)
+    if _ODD.search(text) or not (text.isascii() or _BEYOND.search(text) is None):
+        text = _jcs(document)  # not what we commit, but a report may hold it, or a string that looks so
     return text.encode("utf-8", "surrogatepass")
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether there is no float and no key outside the BMP: the two places where json.dumps and RFC 8785 differ."""
-    stack = [value]
-    while stack:  # reports and anchors hold hundreds of thousands of values
-        item = stack.pop()
-        if isinstance(item, dict):
-            if not all(key.isascii() or max(key) < "\ud800" for key in item):
-                return False
-            stack.extend(item.values())
-        elif isinstance(item, list | tuple):
-            stack.extend(item)
-        elif isinstance(item, float):
-            return False
-    return True
+#: json.dumps and RFC 8785 differ in two things: numbers that are no integers, and the order of keys outside the BMP.
+_ODD = re.compile(r"(?:\A|[\[:,])(?:N|-?(?:I|[0-9]+(?:\.[0-9]|e[+-])))")
+_BEYOND = re.compile("[\ud800-\U0010ffff]")
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
 def _jcs(value: Any) -> str:
+    if _is_plain(value):
+        return _plain(value)
     if isinstance(value, dict):
         keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
         return "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_jcs(value[key])}" for key in keys) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(_jcs(item) for item in value) + "]"
-    if isinstance(value, float):
-        return _number(value)
-    return json.dumps(value, ensure_ascii=False)
+    return _number(value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there is no float and no key outside the BMP."""
+    level: list[Any] = [value]
+    while level:  # a report holds hundreds of thousands of values: a whole level is looked at in one go
+        if any(issubclass(kind, float) for kind in set(map(type, level))):
+            return False
+        dicts = [item for item in level if isinstance(item, dict)]
+        if not all(key.isascii() or max(key) < "\ud800" for key in set().union(*dicts)):
+            return False
+        lists = [item for item in level if isinstance(item, list | tuple)]
+        level = list(chain(*lists, *(item.values() for item in dicts)))
+    return True
 
 
 def _number(value: float) -> str:

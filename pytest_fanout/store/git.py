@@ -94,11 +94,13 @@ class Repository:
 
     def uncommitted(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Which of these files and folders of the project hold anything that HEAD does not, or lack what it holds."""
-        found = []
-        for path in paths:
-            if self._run("status", "--porcelain=v1", "-z", "--untracked-files=all", "--", self.prefix + path):
-                found.append(path)
-        return tuple(found)
+        where = {path: self.prefix + path for path in paths}
+        if not where or not self._status(*where.values()):
+            return ()
+        return tuple(path for path in paths if self._status(where[path]))
+
+    def _status(self, *where: str) -> bytes:
+        return self._run("status", "--porcelain=v1", "-z", "--untracked-files=all", "--", *where)
 
     def hidden(self, paths: Sequence[str]) -> tuple[str, ...]:
         """Files of the project at these paths that are there for a run and not for ``git status``: ignored ones, and
@@ -145,6 +147,26 @@ class Repository:
             self._blobs[entry.blob] = self._run("cat-file", "blob", entry.blob)
         return self._blobs[entry.blob]
 
+    def prefetch(self, rev: str, folder: str) -> None:
+        """Have git tell the files of a folder of the project in one go: ``read`` gives them without asking again.
+
+        Raises IntegrityError and GitError as ``list`` does.
+        """
+        files = [entry.blob for entry in self.list(rev, folder).values() if entry.mode.startswith("100")]
+        self._blobs.update(self._many([blob for blob in files if blob not in self._blobs]))
+
+    def _many(self, blobs: Collection[str]) -> dict[str, bytes]:
+        """The bytes of blobs that a tree names."""
+        wanted = list(dict.fromkeys(blobs))
+        out: dict[str, bytes] = {}
+        data, at = self._run("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in wanted)), 0
+        for blob in wanted:
+            end = data.index(b"\n", at)
+            size = int(data[at:end].rpartition(b" ")[2])
+            out[blob] = data[end + 1 : end + 1 + size]
+            at = end + size + 2
+        return out
+
     def read_below(self, rev: str, folder: str, wanted: Collection[str]) -> dict[str, bytes]:
         """The bytes of many files at once: those of ``wanted`` (paths below ``folder``) that the commit holds.
 
@@ -158,14 +180,8 @@ class Repository:
             mode, _, blob = facts.decode("ascii").rpartition(" ")
             if path in wanted and mode.startswith("100"):
                 blobs[path] = blob
-        out: dict[str, bytes] = {}
-        data, at = self._run("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs.values())), 0
-        for path in blobs:
-            end = data.index(b"\n", at)
-            size = int(data[at:end].rpartition(b" ")[2])
-            out[path] = data[end + 1 : end + 1 + size]
-            at = end + size + 2
-        return out
+        texts = self._many(blobs.values())
+        return {path: texts[blob] for path, blob in blobs.items()}
 
     def diff(self, rev: str, without: Sequence[str], most_bytes: int = 2**21) -> str:
         """What the work tree of the project adds to a commit and takes from it, as git tells it, without context.
@@ -272,6 +288,11 @@ class Repository:
     def remove_worktree(self, folder: Path) -> None:
         """Forget it, whatever was written there. Raises GitError."""
         self._run("worktree", "remove", "--force", "--", str(folder))
+
+    def worktrees(self) -> tuple[Path, ...]:
+        """All that git knows, this one included. Raises GitError."""
+        told = os.fsdecode(self._run("worktree", "list", "--porcelain"))
+        return tuple(Path(line.removeprefix("worktree ")) for line in told.split("\n") if line.startswith("worktree "))
 
     def _run(self, *words: str, stdin: str | None = None) -> bytes:
         done = _git(self.root, *words, stdin=stdin)

@@ -37,10 +37,15 @@ def _quick(name: str) -> Check | None:
     return quick_check(load(name))
 
 
+def fits_exactly(document: Any, name: str) -> bool:
+    """Whether ``document`` fits the schema ``name`` with no number written otherwise (1.0 or true for 1)."""
+    quick = _quick(name)
+    return quick is not None and quick(document)
+
+
 def fault(document: Any, name: str) -> str | None:
     """Why ``document`` does not fit the schema ``name``, in one line that names the key, or None when it fits."""
-    quick = _quick(name)
-    if quick is not None and quick(document):
+    if fits_exactly(document, name):
         return None
     from jsonschema.exceptions import best_match
 

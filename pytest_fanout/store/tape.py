@@ -308,6 +308,7 @@ def decode(data: bytes, where: str, mend: str) -> Recording:
         tuple(header.get("imported", ())),
         header.get("branched", {}).get("from"),
         header.get("branched", {}).get("exchanges", 0),
+        header["version"],
     )
 
 

@@ -8,14 +8,16 @@ import sys
 import types
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from gate_world import TWENTY, World, git, make_run, started, with_trials, without
 
 from pytest_fanout.cli.baseline import main
+from pytest_fanout.cli.console import metric_rows
 from pytest_fanout.errors import IntegrityError
-from pytest_fanout.records import Base, Head, Run
+from pytest_fanout.records import Base, ClassResult, Head, MetricResult, Run
 
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
 REASON = "The planner now verifies its citations."
@@ -84,6 +86,43 @@ def test_accept_shows_the_table_first_and_needs_a_yes(world: World) -> None:
         "  git add baselines fixtures/recordings && git commit\n"
         "  have baselines/ reviewed: there is no CODEOWNERS file, so that anybody's\n"
         "    review counts (fanout-baseline init)\n"
+    )
+
+
+def test_accept_says_of_a_class_within_its_budget_that_it_need_not(world: World) -> None:
+    """within-already: 19 -> 20 is within the limit of 20; accepted, the next growth would be measured from 20."""
+    report(world, make_run({**TWENTY, "t19": [20]}))
+    said = (
+        "it is within its budget, and passes without this: accepting raises the anchor, so that the next growth is "
+        "measured from there (many small steps add up: fanout-baseline log) [within-already]"
+    )
+
+    assert f"  {said}" in call("accept", "--reason", REASON).output.splitlines()
+    assert f"- {said}" in call("accept", "--reason", REASON, "--format", "md").output.splitlines()
+
+
+def test_the_interval_of_a_new_draw_stands_beside_its_figure() -> None:
+    """90 % of its p95; what has none is a dash, and an end that is not known is one too."""
+
+    def metric(name: str, **facts: Any) -> MetricResult:
+        return MetricResult(name, base=8, run=9, limit=10, over=False, gated=True, n=20, trials=100, **facts)
+
+    results = [
+        ClassResult(
+            "a",
+            "inconclusive",
+            "new",
+            (metric("x.p95", interval=(7, None), evidence="low"), metric("y.p95", evidence="high")),
+            (),
+            tasks_expected=20,
+            tasks_ran=20,
+            trials=100,
+        )
+    ]
+
+    assert metric_rows(results) == (
+        ("class", "metric", "anchor", "run", "90 % of the run", "limit", "state"),
+        [["a", "x.p95", "8", "9", "7 to -", "10", "within"], ["a", "y.p95", "8", "9", "-", "10", "high"]],
     )
 
 

@@ -44,11 +44,11 @@ def test_init_writes_what_is_missing_and_says_what_is_left_to_do(world: World) -
         "Demand, GPUs and prices, if you want capacity figures, stand in baselines/fleet.toml.",
         "",
         "Who may approve is decided by your code owners. In .github/CODEOWNERS:",
-        "  /baselines/     @your-org/capacity",
-        "  /fixtures/      @your-org/capacity",
-        "  /.github/       @your-org/platform",
-        "  /pyproject.toml @your-org/platform",
-        "  /conftest.py    @your-org/platform",
+        "  /baselines/      @your-org/capacity",
+        "  /fixtures/       @your-org/capacity",
+        "  /.github/        @your-org/platform",
+        "  /pyproject.toml  @your-org/platform",
+        "  /conftest.py     @your-org/platform",
         "",
         "next:",
         '  git add baselines .gitignore .gitattributes && git commit -m "Add the fanout budget"',
@@ -93,7 +93,7 @@ def test_init_names_only_what_nobody_owns_yet(world: World) -> None:
     world.write(".github/CODEOWNERS", "/baselines/ @a/b\n/fixtures/ @a/b\n/.github/ @a/c\n*.py @a/c\n")
     lines = init(world)
     at = lines.index("Who may approve is decided by your code owners. In .github/CODEOWNERS:")
-    assert lines[at + 1 : at + 3] == ["  /pyproject.toml @your-org/platform", ""]
+    assert lines[at + 1 : at + 3] == ["  /pyproject.toml  @your-org/platform", ""]
 
     world.write(".github/CODEOWNERS", "* @a/b\n")
     assert "Who may approve is decided by your code owners; all that should be owned is." in init(world)
@@ -104,7 +104,7 @@ def test_init_in_a_subfolder_names_paths_from_the_repository(tmp_path: Path, mon
     world = started(tmp_path / "mono", "services/shop")
     monkeypatch.chdir(world.folder)
 
-    assert "  /services/shop/baselines/     @your-org/capacity" in init(world)
+    assert "  /services/shop/baselines/      @your-org/capacity" in init(world)
 
 
 @pytest.mark.parametrize(

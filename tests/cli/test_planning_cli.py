@@ -9,7 +9,9 @@ from click.testing import CliRunner, Result
 from drawn_agents import calls
 from gate_world import World, make_run, started
 
+from pytest_fanout.cli import planning
 from pytest_fanout.cli.baseline import main
+from pytest_fanout.records import Power
 
 
 def call(*words: str) -> Result:
@@ -36,6 +38,12 @@ def test_power_has_a_row_for_each_gated_metric(noisy: World, monkeypatch: pytest
     assert [line.split()[1] for line in rows] == ["fanout", "tokens"]
     assert " after 1, " in rows[0]
     assert rows[0].rstrip().endswith("tasks")
+
+
+def test_power_says_how_many_tasks_are_to_be_added() -> None:
+    """84 tasks find growth of a quarter, and there are 20; with 20 of 15 nothing is to be added."""
+    assert planning._cells(Power("fanout", 20, 5, 0.3, 1.1, ((1, 1.4), (5, 1.3)), 0.05, 84))[-1] == "84 tasks, 64 more"
+    assert planning._cells(Power("fanout", 20, 5, 0.3, 1.1, ((1, 1.2), (5, 1.1)), 0.05, 15))[-1] == "15 tasks"
 
 
 def test_selfcheck_says_how_often_an_unchanged_class_is_red(noisy: World, monkeypatch: pytest.MonkeyPatch) -> None:

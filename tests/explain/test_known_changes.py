@@ -122,6 +122,47 @@ def test_another_model() -> None:
     assert labels(explanation, finding) == [PLAN, READ]
 
 
+def test_another_model_under_the_same_name() -> None:
+    """What answers as m-1 is another model than before, and its longer answers are its own."""
+    long = "A note that is twice as long as it was. " * 2
+    explanation = explained(planner(served="m-1-may"), planner(served="m-1-june", text=long))
+
+    assert observed(explanation, "tokens") == {"model": 1.0}
+    (finding,) = explanation.findings
+    assert (finding.label, finding.text) == ("observed", "model served as m-1: m-1-may -> m-1-june")
+    assert labels(explanation, finding) == [PLAN, READ]
+
+
+def test_a_model_that_still_answers_is_not_told_as_swapped() -> None:
+    """Where the old one serves some calls of both sides, it may be chance which of the two answers."""
+
+    def either(made: Made) -> None:
+        planner(served="m-1-may" if made.task in "ab" else "m-1-june")(made)
+
+    explanation = explained(planner(served="m-1-may"), either)
+
+    assert [finding.text for finding in explanation.findings if finding.kind == "model"] == []
+
+
+def test_versions_are_told_and_never_blamed() -> None:
+    """Those of SDK and plugin, where both sides name theirs: also changed, with no share."""
+    sides = [
+        side(planner(sdk="OpenAI/Python 2.8.0"), version="0.1.0"),
+        side(planner(sdk="OpenAI/Python 2.9.1", reads=4), version="0.2.0"),
+    ]
+    matched = explain("research", *sides)
+    unknown = explain("research", side(planner()), sides[1])
+    assert matched is not None
+    assert unknown is not None
+
+    found = [finding for finding in matched.explanation.findings if finding.kind in ("sdk", "plugin")]
+    assert [(finding.label, finding.text, finding.shares) for finding in found] == [
+        ("also changed", "pytest-fanout: 0.1.0 -> 0.2.0", ()),
+        ("also changed", "SDK: OpenAI/Python 2.8.0 -> OpenAI/Python 2.9.1", ()),
+    ]
+    assert not {finding.kind for finding in unknown.explanation.findings} & {"sdk", "plugin"}
+
+
 def test_a_setting_that_makes_answers_dearer() -> None:
     """Reasoning effort went up: what is thought more is the setting's."""
     base, run = planner(reasoning_effort="low"), planner(reasoning=500, reasoning_effort="high")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import re
 import subprocess
@@ -10,6 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from pytest_fanout.plugin import pytest_addoption
+from pytest_fanout.records import MeasureRules
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -71,6 +75,26 @@ def test_one_command_runs_all_checks() -> None:
     assert "pip install" not in text
     assert "readme_command .venv-test" in text
     assert "readme_command .venv-demo" in text
+
+
+def test_every_option_stands_in_the_table_of_options(pytestconfig: pytest.Config) -> None:
+    """What `pytest --help` shows of the plugin is what docs/agents.md lists, neither more nor less."""
+    table = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^\| `(--fanout-[a-z-]+)", table, re.MULTILINE))
+    parser = pytest.Parser(_ispytest=True)
+    pytest_addoption(parser)
+    options = {name for option in parser.getgroup("fanout").options for name in option.names()}
+
+    assert shown == options
+
+
+def test_every_rule_of_measuring_stands_in_its_table() -> None:
+    """The keys of ``[measure]`` are those that docs/budget.md explains."""
+    text = (ROOT / "docs" / "budget.md").read_text(encoding="utf-8")
+
+    missing = [field.name for field in dataclasses.fields(MeasureRules) if f"`{field.name}`" not in text]
+
+    assert missing == []
 
 
 def test_every_known_fault_has_a_row() -> None:

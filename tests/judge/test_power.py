@@ -71,13 +71,16 @@ def test_a_selfcheck_is_seeded() -> None:
 
 
 def test_a_limit_below_what_the_tasks_can_show_is_told() -> None:
-    """Ten tasks of noise .9 find growth of a multiple only; fifty of .33 find less than a quarter."""
+    """Ten tasks of noise .9 find growth of 65 % only; fifty of .33 find less than a quarter.
+
+    The error falls by the root of the tasks: 10 x (log 1.65 / log 1.25) ^ 2 = 50 find a quarter.
+    """
     few = judge_draws({"a": drawn(calls(10, 5, seed=4, noise=0.9), calls(10, 5, seed=40, noise=0.9), TOLERANCE)})["a"]
     many = judge_draws({"a": drawn(calls(50, 5, seed=1), calls(50, 2, seed=16), TOLERANCE)})["a"]
 
     (text,) = [reason.text for reason in few.reasons if reason.slug == "budget-beyond-evidence"]
     assert text == (
         "the limit allows fanout 10 % more, and 10 tasks x 5 trials find growth of 65 % and more; "
-        "mend: see fanout-baseline power, and add tasks"
+        "mend: add 40 tasks to find 25 % (fanout-baseline power)"
     )
     assert "budget-beyond-evidence" not in {reason.slug for reason in many.reasons}

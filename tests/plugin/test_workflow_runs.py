@@ -256,6 +256,44 @@ def test_shards_that_nobody_combined_are_never_green(server: Server, tmp_path: P
     assert (ran.result("replay"), ran.result("gate")) == ("success", "failure"), ran.log
 
 
+def sharded() -> dict[str, Any]:
+    """The gate's workflow with two shards instead of two Pythons, its last step as docs/ci.md gives it."""
+    document = yaml.safe_load((WORKFLOWS / "fanout.yml").read_text())
+    replay, gate = document["jobs"]["replay"], document["jobs"]["gate"]
+    replay["strategy"]["matrix"] = {"shard": ["1", "2"]}
+    shard = "${{ matrix.shard }}"
+    replay["steps"][-1]["with"] = {"shard": shard, "shards": "2", "report": f"fanout-report-{shard}"}
+    gate["steps"][-3]["with"]["pattern"] = "fanout-report-*"
+    page = (ROOT / "docs" / "ci.md").read_text()
+    gate["steps"][-1]["run"] = page.partition("**Shards.**")[2].partition("```bash\n")[2].partition("```")[0]
+    return dict(document)
+
+
+def test_shards_are_combined_to_one_verdict_and_a_lost_one_is_never_green(server: Server, tmp_path: Path) -> None:
+    """Two jobs keep their parts, the gate combines and checks them; without the second part it is red."""
+    event, runner = server.pull("harmless"), server.runner(tmp_path)
+
+    ran = runner.run(sharded(), event)
+
+    assert ran.results == GREEN, ran.log
+    assert sorted(path.name for path in runner.artifacts.iterdir()) == ["fanout-report-1", "fanout-report-2"]
+    assert "combined 2 shards into fanout-report.json" in ran.log
+
+    shutil.rmtree(runner.artifacts / "fanout-report-2")
+    again = runner.run(sharded(), event, given={"replay": "success"})
+
+    assert again.result("gate") == "failure"
+    assert "1 of 2 shards left a report; missing: 2/2" in again.log
+
+
+def test_a_change_that_is_over_budget_in_one_shard_is_over_budget_as_a_whole(server: Server, tmp_path: Path) -> None:
+    """Each job of a grown agent ends green, as only the whole is judged; the gate is red by the whole's verdict."""
+    ran = server.runner(tmp_path).run(sharded(), server.pull("grown"))
+
+    assert ran.results == {"replay": ["success", "success"], "gate": ["failure"]}, ran.log
+    assert "over budget: regressed" in ran.log
+
+
 def test_a_queue_and_a_push_are_judged_as_well(server: Server, tmp_path: Path, whole: tuple[Ran, Event, Path]) -> None:
     """The events of the merge queue and of main lead to their own base; the report of another base is refused."""
     base, sha = server.project.git("rev-parse", "main"), whole[1].sha

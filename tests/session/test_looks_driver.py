@@ -135,8 +135,7 @@ def test_the_forecast_is_a_range() -> None:
         f"needs come on top, at most 4: {unknown}{source}"
     ]
     assert lines("record", frozenset({1, 2, 3})) == [
-        f"fanout: support: no trial is sure to run live; stale ones and those that evidence needs come on top, "
-        f"at most 6: {unknown}{source}"
+        f"fanout: support: stale trials run live, and those that evidence needs: none to at most 6, {unknown}{source}"
     ]
 
 

@@ -105,6 +105,9 @@ def test_no_document_that_jsonschema_refuses_gets_a_quick_yes() -> None:
         {"type": "number"},
         {"type": "boolean"},
         {"enum": [None, "x"]},
+        {"enum": [0, -1]},
+        {"type": "object", "minProperties": 1, "propertyNames": {"pattern": "^x"}},
+        {"type": "object", "required": ["x"]},
         {"const": "x"},
         {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
         {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "null"}, "minItems": 1, "maxItems": 2}]},
@@ -122,6 +125,40 @@ def test_each_rule_says_yes_only_where_jsonschema_does(schema: dict[str, Any], v
 
     assert quick(value) == valid or (valid and isinstance(value, float))
     assert not (quick(value) and not valid)
+
+
+ROWS: dict[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["a"],
+        "additionalProperties": False,
+        "properties": {"a": {"type": "integer", "minimum": 0}, "b": {"anyOf": [{"type": "null"}, {"const": "x"}]}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "fits"),
+    [
+        ([{"a": 1}, {"a": 2}], True),
+        ([{"a": 1, "b": None}, {"a": 2, "b": "x"}, {"a": 3}], True),
+        ([{"a": 1, "b": None}, {"a": 2, "b": "y"}], False),
+        ([{"a": 1}, {"b": "x"}], False),  # as many keys each, and not the same
+        ([{"a": 1}, {"a": -1}], False),
+        ([{"a": 1}, {"a": True}], False),
+        ([{"a": 1}, {"a": 1, "c": 1}], False),
+        ([{"b": None}, {"b": None}], False),
+        ([{"a": 1}, None], False),
+    ],
+)
+def test_rows_are_looked_at_by_column_and_one_that_does_not_fit_is_seen(rows: list[Any], fits: bool) -> None:
+    """Each of them has its own keys, and each value its own type."""
+    quick = quick_check(ROWS)
+    assert quick is not None
+
+    assert quick(rows) is fits
+    assert Draft202012Validator(ROWS).is_valid(rows) is fits
 
 
 @pytest.mark.parametrize("schema", [{"oneOf": []}, {"enum": [1, True]}, {"$ref": "other.json"}, {"if": {}}])

@@ -64,6 +64,17 @@ def test_keys_are_sorted_by_utf16() -> None:
     assert files.canonical({"\ufb33": 1, "\U0001f600": 2, "a": 1.0}) == '{"a":1,"\U0001f600":2,"\ufb33":1}'.encode()
 
 
+@pytest.mark.parametrize("text", [":1.5", "[2e-7", ",NaN", "-Infinity", "sha256:7e3a", "\U0001f600"])
+def test_a_text_that_looks_like_a_fraction_is_written_as_it_is(text: str) -> None:
+    """Only a number makes the writer slow; the bytes are the same either way."""
+    assert files.canonical({"b": [text, 1], "a": text}) == f'{{"a":"{text}","b":["{text}",1]}}'.encode()
+
+
+def test_a_fraction_deep_in_a_document_is_found() -> None:
+    """1.0 is written 1, and 1e-7 without a leading zero in its exponent, wherever they stand."""
+    assert files.canonical([[{"a": (1.0, 1e-07)}]]) == b'[[{"a":[1,1e-7]}]]'
+
+
 def test_a_float_changes_only_its_own_bytes() -> None:
     """The slow path for floats writes texts, nesting and constants as the fast one does."""
     document: dict[str, Any] = {"b": ["\u00e9\n\u2028", None, True, {"x": 10**20}], "a": {}}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,33 @@ def test_what_was_imported_from_the_work_tree_instead(repo: Repository) -> None:
         assert made.moved.strays(files) == (theirs,)
     finally:
         made.remove()
+
+
+LEFT = """
+import os, signal, sys
+from pathlib import Path
+from pytest_fanout.store.git import Repository
+from pytest_fanout.store.worktree import Worktree
+made = Worktree(Repository.find(Path(sys.argv[1])), "HEAD~1")
+print(made.moved.root, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no such locks there")
+def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_else(repo: Repository, tmp_path: Path) -> None:
+    """One of a process that lives, and one that somebody made by hand under such a name, stay."""
+    living = Worktree(repo, "HEAD~1")
+    by_hand = tmp_path / "fanout-base-mine" / "tree"
+    repo.add_worktree(by_hand, "HEAD~1")
+    done = subprocess.run([sys.executable, "-c", LEFT, str(repo.root)], capture_output=True, text=True, check=False)
+    left = Path(done.stdout.strip())
+    assert (done.returncode, left in repo.worktrees(), left.is_dir()) == (-9, True, True), done.stderr
+
+    made = Worktree(repo, "HEAD~1")
+
+    assert set(repo.worktrees()) == {repo.root.resolve(), living.moved.root, by_hand.resolve(), made.moved.root}
+    assert not left.parent.exists()
+    assert (by_hand / "shop/agents.py").read_text() == "old"
+    for tree in (living, made):
+        tree.remove()

@@ -170,8 +170,13 @@ def _said(mode: str, sure: Sequence[Trial], cost: Cost, more: int, on_top: Cost,
     if mode != "record":
         at_least = "at least " if more else ""
         return f"{at_least}{these} run{'s' if len(sure) == 1 else ''} live: {_amounts(cost)}{top}"
+    if not sure and is_spared and more:
+        # some are not recorded, and whether they run is decided by what the first ones show
+        return (
+            f"stale trials run live, and those that evidence needs: none to at most {number(more)}, {_amounts(on_top)}"
+        )
     if not sure:
-        return f"no trial is {'sure to run live' if is_spared else 'missing'}{top}"
+        return f"no trial is missing{top}"
     return f"at least {these} {'is' if len(sure) == 1 else 'are'} missing: {_amounts(cost)}{top}"
 
 
