@@ -85,6 +85,7 @@ from pytest_fanout.records.measured import (
     TaskRun,
     Totals,
 )
+from pytest_fanout.records.past import Past, Trend, TrendStep
 from pytest_fanout.records.priced import (
     Boundary,
     CliffCell,
@@ -158,6 +159,7 @@ __all__ = [
     "ModelCall",
     "Needs",
     "Part",
+    "Past",
     "Power",
     "Prices",
     "Problem",
@@ -187,6 +189,8 @@ __all__ = [
     "ToolCall",
     "Totals",
     "TreeLine",
+    "Trend",
+    "TrendStep",
     "TrialFacts",
     "Turn",
     "Verdict",
