@@ -75,4 +75,3 @@ def _anchor(anchor: Baseline | None) -> dict[str, Any] | None:
 
 def _ordered(names: set[str]) -> list[str]:
     return [*(name for name in METRICS if name in names), *sorted(names - set(METRICS))]
-

@@ -18,20 +18,17 @@ def capacity_part(verdict: Verdict) -> CapacityPart | None:
     projections = sorted(verdict.projections, key=lambda each: each.agent)
     profiles = dict.fromkeys(f"GPU profile {each.profile}" for each in projections)
     assumptions = dict.fromkeys(text for each in projections for text in each.assumptions)
+    lines += capacity.details(verdict)
     tables = [_classes(projections)] if projections else []
     pictures: list[Picture] = []
     plan = verdict.fleet
     if plan is not None:
-        lines_of_fleet = capacity.details(verdict)
-        lines += lines_of_fleet
         if plan.run.gpus_spread is not None:
             pictures.append(_spreads(plan.base.gpus_spread if plan.base else None, plan.run.gpus_spread))
         if plan.run.cliffs is not None and len(plan.run.cliffs.cells) > 1:
             tables.append(_cliffs(plan.base, plan.run))
         if plan.run.quotas:
             tables.append(_quotas(plan.run))
-    else:
-        lines += capacity.details(verdict)
     return CapacityPart(tuple(lines), tuple(pictures), tuple(tables), (*profiles, *assumptions))
 
 
@@ -89,10 +86,8 @@ def _cliffs(base: Side | None, run: Side) -> Table:
     assert run.cliffs is not None
     names = sorted({name for cell in run.cliffs.cells for name in cell.cliffs})
     before = {cell.cliffs: cell for cell in base.cliffs.cells} if base is not None and base.cliffs is not None else {}
-    rows, marked = [], set()
-    for at, cell in enumerate(run.cliffs.cells):
-        if not cell.fits:
-            marked.add(at)
+    rows = []
+    for cell in run.cliffs.cells:
         rows.append(
             (
                 " + ".join(cell.cliffs) or "today's peak",
@@ -104,13 +99,13 @@ def _cliffs(base: Side | None, run: Side) -> Table:
     survived = capacity.survived(run.cliffs.survivable)
     caption = f"Cliffs survivable: {survived} of {len(names)}, on {run.cliffs.gpus_available:,.0f} GPUs"
     headers = ("cliffs", "GPUs base", "fits", "GPUs run", "fits", "demand unserved")
-    return Table(caption, headers, tuple(rows), marked=frozenset(marked))
+    return Table(caption, headers, tuple(rows))
 
 
 def _cell(cell: CliffCell | None) -> tuple[str, str]:
     if cell is None:
         return "-", "-"
-    return "unknown" if cell.gpus is None else f"{cell.gpus:,.1f}", "fits" if cell.fits else "does not fit"
+    return "unknown" if cell.gpus is None else f"{cell.gpus:,.1f}", "✓ fits" if cell.fits else "✕ does not fit"
 
 
 def _quotas(run: Side) -> Table:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from pytest_fanout.explain.causes import words_of
 from pytest_fanout.records import (
     ClassResult,
     ClassTotal,
     Example,
     Explanation,
+    MetricResult,
+    Part,
     Past,
     Run,
     TaskDelta,
@@ -30,7 +34,8 @@ _MOST_CALLS = 40  # of a tree
 _MOST_TASKS = 12
 _MOST_DETAIL = 24
 _LABEL = 46  # characters that a row of a waterfall has room for
-_NOTHING = ClassResult("", "invalid", "none", (), (), 0, 0, 0)
+_STATES = {"OVER": "over limit", "unknown": "unknown", "noted": "over, not gated"}
+_OPEN = {"unconfirmed": "grew, unconfirmed", "high": "above, may be chance", "open": "open", "low": "below, open"}
 
 
 def class_part(key: str, run: Run, verdict: Verdict, result: ClassResult, past: Past, *, is_open: bool) -> ClassPart:
@@ -44,7 +49,7 @@ def class_part(key: str, run: Run, verdict: Verdict, result: ClassResult, past: 
         outcome=summary.OUTCOME_WORDS[result.outcome],
         verdict=result.verdict,
         is_open=is_open,
-        reason=summary.class_reason(run, verdict, result),
+        reason=without_mend(summary.class_reason(run, verdict, result)),
         texts=tuple(facts.class_texts(run, result)),
         metrics=_metrics(result),
         curves=_curves(key, result, trials, past),
@@ -59,19 +64,29 @@ def class_part(key: str, run: Run, verdict: Verdict, result: ClassResult, past: 
     )
 
 
+def without_mend(reason: str) -> str:
+    """A reason without its commands: they stand where they can be copied."""
+    return re.sub(r"; mend: [^;]*", "", reason)
+
+
 def _metrics(result: ClassResult) -> Table:
     rows, marked = [], set()
     for at, metric in enumerate(result.metrics):
         name = metric.name if metric.scope == "all" else f"{metric.name} ({metric.scope})"
-        state = facts.state(result, metric) if metric.gated or metric.over else "not gated"
-        figures = (metric.base, metric.run, metric.limit, metric.max)
-        base, now, limit, most = ("-" if value is None else number(value) for value in figures)
-        now = number(metric.run)
-        rows.append((name, base, now, summary.change(metric.base, metric.run), limit, most, str(metric.n), state))
-        if state == "OVER":
+        base, limit, most = ("-" if each is None else number(each) for each in (metric.base, metric.limit, metric.max))
+        change = summary.change(metric.base, metric.run)
+        rows.append((name, base, number(metric.run), change, limit, most, str(metric.n), _state(result, metric)))
+        if facts.state(result, metric) == "OVER":
             marked.add(at)
     headers = ("metric", "base", "run", "change", "limit", "largest trial", "tasks", "state")
     return Table(f"Limits of {result.agent}", headers, tuple(rows), marked=frozenset(marked))
+
+
+def _state(result: ClassResult, metric: MetricResult) -> str:
+    if not metric.gated and not metric.over:
+        return "not gated"
+    state = facts.state(result, metric)
+    return _OPEN.get(metric.evidence or "", "open") if state == "~" else _STATES.get(state, state)
 
 
 # --- distributions -------------------------------------------------------------------------------------------------
@@ -130,8 +145,11 @@ def _found(explanation: Explanation) -> tuple[Told, ...]:
             why.finding_text(explanation, finding),
             tuple(why.share_lines(explanation, finding)),
             finding.detail[:_MOST_DETAIL]
-            + ((f"… {plural(len(finding.detail) - _MOST_DETAIL, 'more line')} in the data",) if
-               len(finding.detail) > _MOST_DETAIL else ()),
+            + (
+                (f"… {plural(len(finding.detail) - _MOST_DETAIL, 'more line')} in the data",)
+                if len(finding.detail) > _MOST_DETAIL
+                else ()
+            ),
             finding.places,
         )
         for finding in explanation.findings
@@ -150,17 +168,19 @@ def _waterfalls(key: str, explanation: Explanation) -> tuple[Picture, ...]:
 def _waterfall(key: str, explanation: Explanation, total: ClassTotal) -> Picture:
     name = {"fanout": "calls", "tokens": "tokens"}[total.metric]
     parts = [part for part in explanation.parts if (part.metric, part.scope) == (total.metric, total.scope)]
-    told = [(why.part_text(explanation, part), part.value) for part in parts]
+    told = [(_part_text(explanation, part), part.value) for part in parts]
     rest = sum((value for _, value in told[_MOST_BARS:]), Fraction(0))
     shown = told[:_MOST_BARS] + ([(plural(len(told) - _MOST_BARS, "smaller part"), rest)] if rest else [])
-    bars = [plots.Bar("base", 0.0, float(total.base), "total", why.figure(total.base))]
+    bars = [plots.Bar("base", 0.0, float(total.base), "total", _short(total.base))]
     reached = total.base
     for words, value in shown:
         kind = "more" if value > 0 else "less"
         label = summary.shortened(words, _LABEL)
-        bars.append(plots.Bar(label, float(reached), float(reached + value), kind, why.signed(value)))
+        bars.append(
+            plots.Bar(label, float(reached), float(reached + value), kind, ("+" if value > 0 else "") + _short(value))
+        )
         reached += value
-    bars.append(plots.Bar("run", 0.0, float(total.run), "total", why.figure(total.run)))
+    bars.append(plots.Bar("run", 0.0, float(total.run), "total", _short(total.run)))
     title = f"What the change in {name} a task is made of"
     text = f"From {why.figure(total.base)} to {why.figure(total.run)} {name} a task, mean over tasks: "
     text += "; ".join(f"{why.signed(value)} {words}" for words, value in shown) + "."
@@ -169,6 +189,19 @@ def _waterfall(key: str, explanation: Explanation, total: ClassTotal) -> Picture
     rows.append(("run", why.figure(total.run), why.signed(total.delta)))
     table = Table(f"Parts of {name} a task", ("part", f"{name} a task", "of the change"), tuple(rows))
     return Picture(title, plots.waterfall(f"{key}-w-{total.metric}", title, text, bars), text, table)
+
+
+def _part_text(explanation: Explanation, part: Part) -> str:
+    """What grew first, then where: the end of a long text is cut off."""
+    labels = {site.key: site.label for site in explanation.sites}
+    after = f" after {', '.join(part.after)}" if part.after else ""
+    where = f': "{labels[part.site]}"' if part.site else ""
+    return f"{words_of(part.kind, part.value)}{after}{where}"
+
+
+def _short(value: Fraction) -> str:
+    """A figure of a picture: from a hundred on without decimals, which its table has."""
+    return f"{float(value):,.0f}" if abs(value) >= 100 else why.figure(value)
 
 
 def _sites(explanation: Explanation) -> Table:
@@ -208,7 +241,13 @@ def _tree(example: Example) -> Tree:
 
 
 def _cell(line: TreeLine) -> CallCell:
-    kind = {"begun": "", "turn": "goes on", "repeated": "repeated", "again": "asked before", "reasked": "rejected answer"}
+    kind = {
+        "begun": "",
+        "turn": "goes on",
+        "repeated": "repeated",
+        "again": "asked before",
+        "reasked": "rejected answer",
+    }
     note = [kind[line.kind], f"after {', '.join(line.tools)}" if line.tools else ""]
     tokens = "tokens unknown" if line.tokens is None else plural(line.tokens, "token")
     return CallCell(min(line.depth, 5), line.label, ", ".join(filter(None, note)), tokens)
@@ -256,6 +295,12 @@ def _trends(key: str, result: ClassResult, past: Past) -> tuple[Picture, ...]:
         rows.append(("this run", "", now))
         table = Table(title, ("day", "reason", trend.metric), tuple(rows), words=2)
         days = [step.day for step in trend.steps]
-        found.append(Picture(f"{trend.metric} over its approvals",
-                             plots.trend(f"{key}-a{at}", title, text, values, days, metric.run), text, table))
+        found.append(
+            Picture(
+                f"{trend.metric} over its approvals",
+                plots.trend(f"{key}-a{at}", title, text, values, days, metric.run),
+                text,
+                table,
+            )
+        )
     return tuple(found)

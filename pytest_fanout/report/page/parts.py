@@ -143,6 +143,7 @@ class PagePart:
     commits: tuple[tuple[str, str], ...]
     overview: Table | None
     problems: tuple[str, ...]
+    is_measured: bool
     classes: tuple[ClassPart, ...]
     capacity: CapacityPart | None
     notices: tuple[str, ...]

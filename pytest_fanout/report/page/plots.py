@@ -45,17 +45,14 @@ def ecdf(key: str, title: str, text: str, base: Curve | None, run: Curve | None,
     room = max((high - low) * 0.04, 0.5)
     x = _scale(low - room, high + room, left, WIDTH - right)
     y = _scale(0.0, 1.0, bottom, canvas.height - top)
-    for name, share in (("p50", 0.5), ("p95", 0.95)):
+    for name, share, below in (("p50", 0.5, 4), ("p95", 0.95, 9), ("p99", 0.99, 1)):
         canvas.line([(left, y(share)), (WIDTH - right, y(share))], "line")
-        canvas.text(left - 5, y(share) - 4, name, held="end")
-    canvas.line([(left, y(0.99)), (WIDTH - right, y(0.99))], "line")
-    canvas.text(WIDTH - right, y(0.99) + 4, "p99", held="end")
+        canvas.text(left - 5, y(share) - below, name, held="end")
     _axis(canvas, low - room, high + room, x, left, WIDTH - right, bottom)
     if limit is not None:
         canvas.line([(x(limit), bottom), (x(limit), canvas.height - top + 4)], "ink", 1.5, (2, 2))
-        is_left = limit - low > 0.6 * (high - low)
-        held, at = ("end", x(limit) - 4) if is_left else ("start", x(limit) + 4)
-        canvas.text(at, bottom + 5, f"limit {limit:,}", "ink", held)
+        held = "end" if limit - low > 0.8 * (high - low) else "start" if limit - low < 0.2 * (high - low) else "middle"
+        canvas.text(x(limit), canvas.height - 12, f"limit {limit:,}", "ink", held)
     for curve, colour, dashes in ((base, "base", (5, 3)), (run, "run", ())):
         if curve is not None:
             points, share = [(left, y(0.0))], 0.0
@@ -74,6 +71,9 @@ def waterfall(key: str, title: str, text: str, bars: Sequence[Bar]) -> Markup:
     canvas = Canvas(WIDTH, row * len(bars) + 2)
     ends = [0.0, *(bar.start for bar in bars), *(bar.end for bar in bars)]
     x = _scale(min(ends), max(ends), 1.0, WIDTH - 1.0)
+    for at, bar in enumerate(bars[:-1]):
+        upper = canvas.height - row * at
+        canvas.line([(x(bar.end), upper - 30), (x(bar.end), upper - row - 19)], "line")
     for at, bar in enumerate(bars):
         upper = canvas.height - row * at
         canvas.text(0.0, upper - 13, bar.label, "ink")
@@ -81,8 +81,6 @@ def waterfall(key: str, title: str, text: str, bars: Sequence[Bar]) -> Markup:
         colour = {"total": "muted", "more": "run", "less": "base"}[bar.kind]
         low, high = sorted((x(bar.start), x(bar.end)))
         canvas.bar(low, upper - 30, high, upper - 19, colour)
-        if at + 1 < len(bars):
-            canvas.line([(x(bar.end), upper - 30), (x(bar.end), upper - row - 19)], "muted")
     return canvas.done(key, title, text)
 
 

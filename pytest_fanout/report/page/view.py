@@ -6,7 +6,7 @@ from pytest_fanout.records import ClassResult, MetricResult, Past, Run, Verdict
 from pytest_fanout.report import facts, summary, why
 from pytest_fanout.report.page.data import embedded
 from pytest_fanout.report.page.of_capacity import capacity_part
-from pytest_fanout.report.page.of_class import DRAWN, TONES, class_part
+from pytest_fanout.report.page.of_class import DRAWN, TONES, class_part, without_mend
 from pytest_fanout.report.page.parts import Figure, Hero, PagePart, Step, Table
 from pytest_fanout.report.summary import number, plural
 
@@ -24,6 +24,7 @@ def page_part(run: Run, verdict: Verdict, past: Past) -> PagePart:
         commits=_commits(run, verdict),
         overview=_overview(verdict) if len(classes) > 1 else None,
         problems=tuple(_problems(run, verdict)),
+        is_measured=verdict.outcome != "not_measured",
         classes=tuple(
             class_part(
                 f"c{at}", run, verdict, result, past, is_open=result.outcome != "within" or len(classes) <= _MOST_OPEN
@@ -54,7 +55,7 @@ def hero(run: Run, verdict: Verdict) -> Hero:
         tone=tone,
         words=summary.OUTCOME_WORDS[verdict.outcome],
         code=words.partition(" (")[2].removesuffix(")"),
-        reason=reason,
+        reason=without_mend(reason),
         agent=focus.agent if focus else "",
         figures=tuple(_figures(focus)) if focus and verdict.outcome != "not_measured" else (),
         why=tuple(_why(verdict, focus)) if focus else (),
@@ -134,8 +135,14 @@ def _overview(verdict: Verdict) -> Table:
             metric = metrics.get(f"{name}.p95")
             cells.append("-" if metric is None else summary.moved(metric.base, metric.run))
             cells.append("-" if metric is None or metric.limit is None else number(metric.limit))
-        rows.append((result.agent, f"{summary.OUTCOME_WORDS[result.outcome]} ({result.verdict})", *cells,
-                     gpus.get(result.agent, "-").partition("; ")[0]))
+        rows.append(
+            (
+                result.agent,
+                f"{summary.OUTCOME_WORDS[result.outcome]} ({result.verdict})",
+                *cells,
+                gpus.get(result.agent, "-").partition("; ")[0],
+            )
+        )
         if result.outcome != "within":
             marked.add(at)
     good = sum(result.outcome == "within" for result in verdict.classes)
