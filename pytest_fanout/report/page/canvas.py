@@ -1,8 +1,8 @@
 """matplotlib's SVG backend as a canvas: lines, dots, bars and texts at places in pixels, y upward.
 
-A figure with axes costs 30 ms of CPU time, this a tenth of it, and a page may hold a hundred pictures. Colours are names
-of the page's style sheet, so that they follow light and dark; texts stay texts, in its fonts. A text is drawn as a mark
-that the escaped text then replaces: matplotlib neither reads it as mathematics nor looks for its glyphs.
+A figure with axes costs 30 ms of CPU time, this a tenth of it, and a page may hold a hundred pictures. Colours are
+names of the page's style sheet, so that they follow light and dark; texts stay texts, in its fonts. A text is drawn as
+a mark that the escaped text then replaces: matplotlib neither reads it as mathematics nor looks for its glyphs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Canvas:
         self.width, self.height = width, height
         self._out = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        self._renderer = RendererSVG(width, height, self._out, metadata=nothing)
+        untyped: Any = RendererSVG
+        self._renderer = untyped(width, height, self._out, metadata=nothing)
         self._font, self._as_it_is = FontProperties(size=11), IdentityTransform()
         self._texts: list[tuple[str, str, str]] = []  # text, where it is held, colour
 

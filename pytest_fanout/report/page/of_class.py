@@ -121,7 +121,7 @@ def _numbers(title: str, base: Curve | None, run: Curve | None, limit: int | Non
     def told(side: Curve | None, name: str) -> str:
         return "-" if side is None else number(side.statistics[name])
 
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (name, told(base, name), told(run, name), number(limit) if name == "p95" and limit is not None else "-")
         for name in STATISTICS
     ]

@@ -1,4 +1,4 @@
-"""What the page's templates are given: frozen, in the order in which it is shown. Texts are plain; nothing is escaped."""
+"""What the page's templates are given: frozen, in the order in which it is shown. Texts are plain, nothing escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page before it is written: the first screen, then classes worst first, what they cost, and how it was measured."""
+"""The page before it is written: the first screen, then classes worst first, their cost, and how it was measured."""
 
 from __future__ import annotations
 
