@@ -8,6 +8,7 @@ a mark that the escaped text then replaces: matplotlib neither reads it as mathe
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from markupsafe import Markup
 _COLOURS = {"ink": "#010203", "muted": "#010204", "line": "#010205", "run": "#010206", "base": "#010207"}
 _TEXT = re.compile(r'<text [^>]*transform="(translate\([^)]*\))[^>]*>\s*@(\d+)@\s*</text>')
 _DROPPED = re.compile(r"\s*<metadata>.*?</metadata>|\s*<defs>.*?</defs>|<!--.*?-->", re.DOTALL)
-_NUMBER = re.compile(r"-?\d+\.\d+")
+_ROUND = tuple((math.cos(math.pi * at / 8), math.sin(math.pi * at / 8)) for at in range(16))
 _SPACES = re.compile(r"\s*(\n|(?<=>)\s(?=<))\s*")
 
 
@@ -57,7 +58,7 @@ class Canvas:
         pen = self._pen(colour, width)
         if dashes:
             pen.set_dashes(0, list(dashes))
-        self._renderer.draw_path(pen, Path(points), self._as_it_is)
+        self._renderer.draw_path(pen, Path(_rounded(points)), self._as_it_is)
 
     def bar(self, x0: float, y0: float, x1: float, y1: float, colour: str) -> None:
         """A filled rectangle; one without a width is a hair's breadth."""
@@ -65,11 +66,7 @@ class Canvas:
 
     def dot(self, x: float, y: float, colour: str, size: float = 3.0) -> None:
         """A round dot."""
-        from matplotlib.path import Path
-        from matplotlib.transforms import Affine2D
-
-        place = Affine2D().scale(size).translate(x, y)
-        self._renderer.draw_path(self._pen(colour, 0.0), Path.unit_circle(), place, _face(colour))
+        self.polygon([(x + size * across, y + size * up) for across, up in _ROUND], colour)
 
     def diamond(self, x: float, y: float, colour: str, size: float = 5.0) -> None:
         """A dot that is told from the round ones without its colour."""
@@ -79,12 +76,13 @@ class Canvas:
         """A filled shape."""
         from matplotlib.path import Path
 
-        shape = Path([*points, points[0]], closed=True)
+        shape = Path(_rounded([*points, points[0]]), closed=True)
         self._renderer.draw_path(self._pen(colour, 0.0), shape, self._as_it_is, _face(colour))
 
     def text(self, x: float, y: float, text: str, colour: str = "muted", held: str = "start") -> None:
         """A line of text on its baseline; ``held`` at its start, middle or end."""
-        self._renderer.draw_text(self._pen(colour, 1.0), x, self.height - y, f"@{len(self._texts)}@", self._font, 0.0)
+        at = round(x, 1), round(self.height - y, 1)
+        self._renderer.draw_text(self._pen(colour, 1.0), *at, f"@{len(self._texts)}@", self._font, 0.0)
         self._texts.append((text, held, colour))
 
     def _pen(self, colour: str, width: float) -> Any:
@@ -99,7 +97,6 @@ class Canvas:
         drawn = self._out.getvalue()
         _, _, body = drawn[drawn.index("<svg") :].partition(">")
         body = _DROPPED.sub("", body)
-        body = _NUMBER.sub(lambda match: f"{round(float(match[0]), 1) or 0.0:.1f}".removesuffix(".0"), body)
         for name, colour in _COLOURS.items():
             body = body.replace(colour, f"var(--{name})")
         body = _SPACES.sub(lambda match: " " if "\n" in match[0] else "", body).replace("> <", "><")
@@ -112,6 +109,11 @@ class Canvas:
     def _text(self, match: re.Match[str]) -> str:
         text, held, colour = self._texts[int(match[2])]
         return f'<text class="{held} {colour}" transform="{match[1]}">{Markup.escape(text)}</text>'
+
+
+def _rounded(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A tenth of a pixel is enough for every screen, and short to write."""
+    return [(round(x, 1), round(y, 1)) for x, y in points]
 
 
 def _face(colour: str) -> tuple[float, float, float]:
