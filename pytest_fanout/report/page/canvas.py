@@ -16,6 +16,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pytest_fanout.report.printable import escape
+
 #: Properties of the style sheet, and what stands for them while drawing.
 _COLOURS = {"ink": "#010203", "muted": "#010204", "line": "#010205", "run": "#010206", "base": "#010207"}
 _TEXT = re.compile(r'<text [^>]*transform="(translate\([^)]*\))[^>]*>\s*@(\d+)@\s*</text>')
@@ -104,11 +106,13 @@ class Canvas:
         return Markup(
             '<svg class="plot" viewBox="0 0 {w:.0f} {h:.0f}" role="img" aria-labelledby="{key}-t {key}-d">'
             '<title id="{key}-t">{title}</title><desc id="{key}-d">{text}</desc>{body}'
-        ).format(w=self.width, h=self.height, key=key, title=title, text=text, body=Markup(body.strip()))
+        ).format(
+            w=self.width, h=self.height, key=key, title=escape(title), text=escape(text), body=Markup(body.strip())
+        )
 
     def _text(self, match: re.Match[str]) -> str:
         text, held, colour = self._texts[int(match[2])]
-        return f'<text class="{held} {colour}" transform="{match[1]}">{Markup.escape(text)}</text>'
+        return f'<text class="{held} {colour}" transform="{match[1]}">{Markup.escape(escape(text))}</text>'
 
 
 def _rounded(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
