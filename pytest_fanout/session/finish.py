@@ -176,7 +176,8 @@ class Finish:
 
         past = self.masker.record(past_of(verdict, repo, self.settings))
         run, verdict = self._shown(run, verdict)
-        return run, self.page.written(run, verdict, past)
+        written = self.page.written(run, verdict, past)
+        return run, written if written is verdict else self.masker.record(written)
 
     def _shown(self, run: Run, verdict: Verdict) -> tuple[Run, Verdict]:
         """Both without secrets. Trials were masked where they were measured."""
