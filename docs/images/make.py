@@ -29,7 +29,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from model_server import Logged, ModelServer, Rule  # noqa: E402
 
 PLANNER = re.compile(r"^PLANNER = .*$", re.MULTILINE)
-WIDE = r'PLANNER = ("List six words to look up, one a line.", "1. sea\\n2. salt\\n3. rivers\\n4. rocks\\n5. rain\\n6. minerals")'
+SHOWN = r"1. sea\n2. salt\n3. rivers\n4. rocks\n5. rain\n6. minerals"
+WIDE = f'PLANNER = ("List six words to look up, one a line.", "{SHOWN}")'
 MOST_BYTES = 150 * 1024
 
 
@@ -95,9 +96,8 @@ def record(demo: Path, url: str, page: Path) -> None:
     run("git", "commit", "-q", "-m", "Accepted")
     run("git", "switch", "-q", "-c", "wider-planner")
     agent = demo / "fixtures" / "demo" / "agents" / "research.py"
-    agent.write_text(
-        PLANNER.sub(lambda _: WIDE.replace("\\\\", "\\"), agent.read_text(encoding="utf-8")), encoding="utf-8"
-    )
+    text = PLANNER.sub(lambda _: WIDE, agent.read_text(encoding="utf-8"))
+    agent.write_text(text, encoding="utf-8")
     gate("--fanout-mode=record", "--fanout-agent=research", "--fanout-base=main")
     run("git", "add", "-A")
     run("git", "commit", "-q", "-m", "Planner considers alternatives")
