@@ -27,7 +27,7 @@ from pytest_fanout.store import schemas
 NOTHING = Past({}, ())
 HOSTILE = (
     "<script>alert(1)</script>",
-    "</script><img src=x onerror=alert(1)>",
+    "</script ><img src=x onerror=alert(1)><!--<script>",
     '"><svg onload=alert(1)>',
     "{{ 7 * 7 }}{% raw %}",
     "$\\frac{1}{0}$ @0@ &lt;b&gt;",
@@ -328,6 +328,7 @@ def test_what_strangers_wrote_is_text_wherever_it_stands(red: Told, text: str, h
     assert given.encode()  # no lone surrogate is left
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", given)
     found = data(given)
+    assert not re.search("[<>&]", tree(given).xpath("//script")[0].text)
     assert any(hostile in problem["text"] for problem in found["report"]["notices"])
 
 
