@@ -144,6 +144,16 @@ def test_the_first_screen_says_which_class_how_much_why_and_what_it_costs(red: T
     assert "pytest --fanout-budget --fanout-mode=record" in told
 
 
+def test_a_growth_is_first_to_be_undone_and_else_accepted() -> None:
+    """The command that accepts it is the second way out, never the first."""
+    steps = hero(*cases()["regressed"]).steps
+
+    assert [(step.word, step.text, step.is_command) for step in steps] == [
+        ("Next", "bring it back under its limit", False),
+        ("Or", 'fanout-baseline accept --agent research --reason "why it may cost this"', True),
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(cases()))
 def test_every_class_has_its_part_worst_first(name: str) -> None:
     """Red classes are unfolded; each names its verdict."""
@@ -164,7 +174,7 @@ def test_a_class_shows_curves_waterfalls_trees_trends_capacity_and_cliffs(text: 
 
     assert titles == [
         "fanout: model calls of a task",
-        "tokens: tokens of a task",
+        "tokens of a task",
         "What the change in calls a task is made of",
         "What the change in tokens a task is made of",
         "fanout.p95 over its approvals",

@@ -106,7 +106,14 @@ def _curves(key: str, result: ClassResult, trials: Sequence[TaskRun], past: Past
         text += f"; limit of p95 {number(limit)}." if limit is not None else "; p95 has no limit."
         title = f"{result.agent}: {what}"
         svg = plots.ecdf(f"{key}-{metric}", title, text, base, run, limit)
-        found.append(Picture(f"{metric}: {what}", svg, text, _numbers(title, base, run, limit)))
+        found.append(
+            Picture(
+                "tokens of a task" if metric == "tokens" else f"{metric}: {what}",
+                svg,
+                text,
+                _numbers(title, base, run, limit),
+            )
+        )
     return tuple(found)
 
 

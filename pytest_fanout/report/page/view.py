@@ -60,11 +60,7 @@ def hero(run: Run, verdict: Verdict) -> Hero:
         figures=tuple(_figures(focus)) if focus and verdict.outcome != "not_measured" else (),
         why=tuple(_why(verdict, focus)) if focus else (),
         cost=tuple(_cost(verdict, focus)),
-        steps=tuple(
-            Step("Next" if not at else summary.joined_by(step).title(), step, step.startswith(_COMMANDS))
-            for at, step in enumerate(summary.next_steps(run, verdict))
-            if step != "nothing to do"
-        ),
+        steps=tuple(_steps(run, verdict)),
         caveats=tuple(caveats),
     )
 
@@ -108,6 +104,18 @@ def _why(verdict: Verdict, focus: ClassResult) -> list[str]:
         if explanation.agent == focus.agent:
             return why.short_lines(explanation, 2)
     return [facts.site_text(delta) for delta in facts.told_sites(verdict) if delta.agent == focus.agent][:2]
+
+
+def _steps(run: Run, verdict: Verdict) -> list[Step]:
+    """Of a growth the first way out is to undo it: accepting is the other one."""
+    told = [step for step in summary.next_steps(run, verdict) if step != "nothing to do"]
+    steps = []
+    if told and verdict.verdict in ("regressed", "inconclusive") and "accept" in told[0]:
+        steps.append(Step("Next", "bring it back under its limit", False))
+    for step in told:
+        word = summary.joined_by(step).title() if steps else "Next"
+        steps.append(Step(word, step, step.startswith(_COMMANDS)))
+    return steps
 
 
 def _cost(verdict: Verdict, focus: ClassResult | None) -> list[str]:
