@@ -115,7 +115,7 @@ def take(page: Path) -> None:
         for name, width, height, theme, part in (
             ("page-desk", 1200, 700, "light", None),
             ("page-phone", 390, 844, "dark", None),
-            ("page-why", 1200, 700, "light", "details.class"),
+            ("page-why", 1200, 700, "light", "details.class .grid"),
         ):
             view = browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=theme, java_script_enabled=False
@@ -125,9 +125,11 @@ def take(page: Path) -> None:
             if part is None:
                 view.screenshot(path=target)
             else:
-                box = view.locator(part).first.bounding_box()
-                assert box is not None
-                clip = {"x": box["x"] - 8, "y": box["y"] - 8, "width": box["width"] + 16, "height": 1240.0}
+                boxes = [view.locator(part).nth(at).bounding_box() for at in (0, 1)]
+                assert boxes[0] is not None
+                assert boxes[1] is not None
+                top, end = boxes[0]["y"] - 48, boxes[1]["y"] + boxes[1]["height"] + 12
+                clip = {"x": boxes[0]["x"] - 28, "y": top, "width": boxes[0]["width"] + 56, "height": end - top}
                 view.screenshot(path=target, clip=clip, full_page=True)
             shrink(target)
         browser.close()

@@ -11,6 +11,7 @@ from pytest_fanout.report.page.parts import Figure, Hero, PagePart, Step, Table
 from pytest_fanout.report.summary import number, plural
 
 _MOST_OPEN = 3  # classes within budget that are shown unfolded
+_LATER = ", once accepted"  # stands beside a command, and is none
 _COMMANDS = ("pytest ", "fanout-", "git ")
 
 
@@ -114,7 +115,8 @@ def _steps(run: Run, verdict: Verdict) -> list[Step]:
         steps.append(Step("Next", "bring it back under its limit", False))
     for step in told:
         word = summary.joined_by(step).title() if steps else "Next"
-        steps.append(Step(word, step, step.startswith(_COMMANDS)))
+        command, later, _ = step.partition(_LATER)
+        steps.append(Step(word + later, command, step.startswith(_COMMANDS)))
     return steps
 
 
