@@ -136,8 +136,9 @@ def _numbers(title: str, base: Curve | None, run: Curve | None, limit: int | Non
         (word, *("-" if side is None else number(getattr(side, word)) for side in (base, run)), "-")
         for word in ("tasks", "trials")
     ]
-    if base is not None and run is not None and (base.unknown or run.unknown):
-        rows.append(("trials not known", number(base.unknown), number(run.unknown), "-"))
+    if any(side is not None and side.unknown for side in (base, run)):
+        unknown = ("-" if side is None else number(side.unknown) for side in (base, run))
+        rows.append(("trials not known", *unknown, "-"))
     where = f"The largest trial of the run is one of {run.max_task}." if run and run.max_task else ""
     return Table(title, ("", "base", "run", "limit"), tuple(rows), more=where)
 
