@@ -19,7 +19,9 @@ from report_cases import CALM, HEAD, cases, metric, result, run, trial
 from pytest_fanout.gate.past import trends_of
 from pytest_fanout.judge.distribution import statistic
 from pytest_fanout.records import Approval, Base, Change, Past, Problem, SessionFacts, Verdict
+from pytest_fanout.report.page.canvas import settings
 from pytest_fanout.report.page.curves import Curve, curve, of_run, thinned
+from pytest_fanout.report.page.plots import trend as trend_of
 from pytest_fanout.report.page.render import render, render_plain, render_taken_back
 from pytest_fanout.report.page.view import hero
 from pytest_fanout.store import schemas
@@ -441,3 +443,15 @@ def test_without_anchors_and_commits_the_page_still_says_what_it_knows() -> None
 
     assert "base no commit" in words(page.xpath("//header")[0])
     assert page.xpath("//figure") == []
+
+
+def test_an_axis_has_whole_numbers_only_and_none_twice() -> None:
+    """A value that never moved: its trend has three ticks, one below and one above it."""
+    picture = tree(str(drawn_trend([23, 23], 23)))
+
+    assert [words(each) for each in picture.xpath("//text")] == ["22", "23", "24", "2026-01-01", "this run"]
+
+
+def drawn_trend(values: list[int], now: int) -> Any:
+    with settings():
+        return trend_of("t", "a title", "a text", values, ["2026-01-01"] * len(values), now)

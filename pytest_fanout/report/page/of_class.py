@@ -35,6 +35,18 @@ _MOST_TASKS = 12
 _MOST_DETAIL = 24
 _LABEL = 46  # characters that a row of a waterfall has room for
 _STATES = {"OVER": "over limit", "unknown": "unknown", "noted": "over, not gated"}
+#: What a picture has room for; the table beside it has the words of the other reports.
+_SHORTER = {
+    "repeated": "identical calls",
+    "again": "calls made again",
+    "reasked": "rejected answers",
+    "prompt": "longer prompt",
+    "tools": "longer tool definitions",
+    "asked": "more input a call",
+    "resent": "context sent again",
+    "results": "more tool results",
+    "evalset": "other tasks",
+}
 _OPEN = {"unconfirmed": "grew, unconfirmed", "high": "above, may be chance", "open": "open", "low": "below, open"}
 
 
@@ -177,13 +189,14 @@ def _waterfall(key: str, explanation: Explanation, total: ClassTotal) -> Picture
     name = {"fanout": "calls", "tokens": "tokens"}[total.metric]
     parts = [part for part in explanation.parts if (part.metric, part.scope) == (total.metric, total.scope)]
     told = [(_part_text(explanation, part), part.value) for part in parts]
+    labels = [_part_text(explanation, part, is_short=True) for part in parts]
     rest = sum((value for _, value in told[_MOST_BARS:]), Fraction(0))
     shown = told[:_MOST_BARS] + ([(plural(len(told) - _MOST_BARS, "smaller part"), rest)] if rest else [])
     bars = [plots.Bar("base", 0.0, float(total.base), "total", _short(total.base))]
     reached = total.base
-    for words, value in shown:
+    for at, (words, value) in enumerate(shown):
         kind = "more" if value > 0 else "less"
-        label = summary.shortened(words, _LABEL)
+        label = summary.shortened(labels[at] if at < _MOST_BARS else words, _LABEL)
         bars.append(
             plots.Bar(label, float(reached), float(reached + value), kind, ("+" if value > 0 else "") + _short(value))
         )
@@ -199,12 +212,15 @@ def _waterfall(key: str, explanation: Explanation, total: ClassTotal) -> Picture
     return Picture(title, plots.waterfall(f"{key}-w-{total.metric}", title, text, bars), text, table)
 
 
-def _part_text(explanation: Explanation, part: Part) -> str:
+def _part_text(explanation: Explanation, part: Part, *, is_short: bool = False) -> str:
     """What grew first, then where: the end of a long text is cut off."""
+    words = words_of(part.kind, part.value)
+    if is_short and part.value > 0:
+        words = _SHORTER.get(part.kind, words)
     labels = {site.key: site.label for site in explanation.sites}
     after = f" after {', '.join(part.after)}" if part.after else ""
     where = f': "{labels[part.site]}"' if part.site else ""
-    return f"{words_of(part.kind, part.value)}{after}{where}"
+    return f"{words}{after}{where}"
 
 
 def _short(value: Fraction) -> str:

@@ -48,7 +48,7 @@ def ecdf(key: str, title: str, text: str, base: Curve | None, run: Curve | None,
     for name, share, below in (("p50", 0.5, 4), ("p95", 0.95, 9), ("p99", 0.99, 1)):
         canvas.line([(left, y(share)), (WIDTH - right, y(share))], "line")
         canvas.text(left - 5, y(share) - below, name, held="end")
-    _axis(canvas, low - room, high + room, x, left, WIDTH - right, bottom)
+    _axis(canvas, (low - room, high + room), x, left, WIDTH - right, bottom)
     if limit is not None:
         canvas.line([(x(limit), bottom), (x(limit), canvas.height - top + 4)], "ink", 1.5, (2, 2))
         held = "end" if limit - low > 0.8 * (high - low) else "start" if limit - low < 0.2 * (high - low) else "middle"
@@ -89,7 +89,7 @@ def trend(key: str, title: str, text: str, values: Sequence[int], days: Sequence
     left, right, bottom, top = 46.0, 14.0, 24.0, 12.0
     canvas = Canvas(WIDTH, 130.0)
     told = [*values, *([] if run is None else [run])]
-    room = max((max(told) - min(told)) * 0.1, 0.5)
+    room = max((max(told) - min(told)) * 0.1, 1.0)
     x = _scale(0.0, float(len(values)), left + 8, WIDTH - right - 8)
     y = _scale(min(told) - room, max(told) + room, bottom, canvas.height - top)
     for tick in _ticks(min(told) - room, max(told) + room):
@@ -114,7 +114,7 @@ def whiskers(key: str, title: str, text: str, rows: Sequence[Whisker]) -> Markup
     canvas = Canvas(WIDTH, bottom + row * len(rows) + 6)
     known = [side for each in rows for side in (each.base, each.run) if side is not None]
     low, high = min(side[1] for side in known), max(side[2] for side in known)
-    room = max((high - low) * 0.05, 0.5)
+    room = (high - low) * 0.05 or max(high * 0.05, 0.05)
     x = _scale(low - room, high + room, left, WIDTH - right)
     for at, each in enumerate(rows):
         middle = canvas.height - row * (at + 0.5)
@@ -123,7 +123,7 @@ def whiskers(key: str, title: str, text: str, rows: Sequence[Whisker]) -> Markup
             if side is not None:
                 canvas.line([(x(side[1]), height), (x(side[2]), height)], colour, 2.0)
                 (canvas.dot if colour == "base" else canvas.diamond)(x(side[0]), height, colour, 4.5)
-    _axis(canvas, low - room, high + room, x, left, WIDTH - right, bottom)
+    _axis(canvas, (low - room, high + room), x, left, WIDTH - right, bottom, whole=False)
     return canvas.done(key, title, text)
 
 
@@ -132,18 +132,27 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
     return lambda value: start + (value - low) * (end - start) / span
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """At most five whole numbers between two values."""
+def _ticks(low: float, high: float, *, whole: bool = True) -> list[float]:
+    """At most five round numbers between two values; whole ones where what is drawn is counted."""
     from matplotlib.ticker import MaxNLocator
 
-    return [tick for tick in MaxNLocator(4, integer=True).tick_values(low, high) if low <= tick <= high]
+    ticks = MaxNLocator(4, integer=whole, min_n_ticks=1).tick_values(low, high)
+    return [tick for tick in ticks if low <= tick <= high and (not whole or tick == int(tick))]
 
 
 def _axis(
-    canvas: Canvas, low: float, high: float, x: Callable[[float], float], left: float, right: float, bottom: float
+    canvas: Canvas,
+    ends: tuple[float, float],
+    x: Callable[[float], float],
+    left: float,
+    right: float,
+    bottom: float,
+    *,
+    whole: bool = True,
 ) -> None:
     canvas.line([(left, bottom), (right, bottom)], "muted")
-    for tick in _ticks(low, high):
+    for tick in _ticks(*ends, whole=whole):
+        text = f"{tick:,.0f}" if tick == int(tick) else f"{tick:,.4g}"
         canvas.line([(x(tick), bottom), (x(tick), bottom - 4)], "muted")
-        if left + 8 <= x(tick) <= right - 14 or len(f"{tick:,.0f}") < 3:
-            canvas.text(x(tick), bottom - 16, f"{tick:,.0f}", held="middle")
+        if left + 8 <= x(tick) <= right - 14 or len(text) < 3:
+            canvas.text(x(tick), bottom - 16, text, held="middle")
