@@ -64,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="fanout-report.json",
         help="where the JSON report goes (default: %(default)s)",
     )
+    add("--fanout-html", metavar="PATH", help="write the report as one HTML page as well (needs pytest-fanout[html])")
     add(
         "--fanout-base",
         metavar="REV",
@@ -87,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         configure(config)
     else:
-        names = ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base", "fanout_spend_limit")
+        names = ("fanout_agent", "fanout_shard", "fanout_trials", "fanout_base", "fanout_spend_limit", "fanout_html")
         given = [name for name in names if config.getoption(name)]
         if config.getoption("fanout_branch"):
             given.append("fanout_branch")

@@ -37,7 +37,7 @@ def growth_of(
     """How far each gated metric has moved since the first anchor and within the last ``days`` days."""
     first: dict[str, tuple[date, int]] = {}
     before: dict[str, tuple[date, int]] = {}
-    for approval, day in _of_class(approvals, agent):
+    for approval, day in approvals_of(approvals, agent):
         in_window = (today - day).days <= days
         for change in approval.changes:
             if change.what != "metric" or change.scope == "common":
@@ -62,7 +62,8 @@ def _start(starts: Mapping[str, tuple[date, int]], name: str) -> int | None:
     return starts[name][1] if name in starts else None
 
 
-def _of_class(approvals: Sequence[Approval], agent: str) -> list[tuple[Approval, date]]:
+def approvals_of(approvals: Sequence[Approval], agent: str) -> list[tuple[Approval, date]]:
+    """The approvals of the anchors of a class with their days, oldest first."""
     mine = [(approval, day_of(approval)) for approval in approvals if approval.kind == "baseline"]
     dated = [(approval, day) for approval, day in mine if approval.subject == agent and day is not None]
     return sorted(dated, key=lambda pair: (pair[1], pair[0].path))
@@ -114,7 +115,7 @@ def of_drift(
 
 def _is_spoken_of(approvals: Sequence[Approval], agent: str, growth: Growth, rules: JudgeRules, today: date) -> bool:
     """An approval of the window has a drift line of the metric, and its ceiling reaches the value of now."""
-    for approval, day in _of_class(approvals, agent):
+    for approval, day in approvals_of(approvals, agent):
         named = any(change.what == "drift" and change.name == growth.name for change in approval.changes)
         if named and (today - day).days <= rules.drift_days and approval.ceilings.get(growth.name, -1) >= growth.now:
             return True
@@ -139,7 +140,7 @@ def of_taken_away(gone: Sequence[Approval], anchor: Baseline, rules: JudgeRules,
     departed from.
     """
     agent = anchor.agent
-    reverted = [day for approval, day in _of_class(gone, agent) if approval.from_digest == anchor.digest]
+    reverted = [day for approval, day in approvals_of(gone, agent) if approval.from_digest == anchor.digest]
     since = min(reverted, default=date.max)
     return [
         Problem(
@@ -149,6 +150,6 @@ def of_taken_away(gone: Sequence[Approval], anchor: Baseline, rules: JudgeRules,
             "unapproved",
             agent,
         )
-        for approval, day in _of_class(gone, agent)
+        for approval, day in approvals_of(gone, agent)
         if (today - day).days <= rules.drift_days and day < since
     ]

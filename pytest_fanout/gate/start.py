@@ -10,7 +10,7 @@ from pytest_fanout.gate.tree import folder_of, read_file
 from pytest_fanout.store.budget import DEFAULT_TEXT
 from pytest_fanout.store.files import refuse_links, write_atomically
 
-REPORT = "fanout-report.json"
+REPORT, PAGE = "fanout-report.json", "fanout-report.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def start(settings: Settings) -> Started:
         written.append(name)
     else:
         kept.append(name)
-    wanted = [(".gitignore", (REPORT,)), (".gitattributes", _attributes(settings))]
+    wanted = [(".gitignore", (REPORT, PAGE)), (".gitattributes", _attributes(settings))]
     for name, lines in wanted:
         (written if _add_lines(settings, name, lines) else kept).append(name)
     return Started(tuple(written), tuple(kept))

@@ -88,6 +88,7 @@ from pytest_fanout.records.measured import (
     TaskRun,
     Totals,
 )
+from pytest_fanout.records.past import Past, Trend, TrendStep
 from pytest_fanout.records.priced import (
     Boundary,
     CliffCell,
@@ -167,6 +168,7 @@ __all__ = [
     "Needs",
     "Outlook",
     "Part",
+    "Past",
     "Power",
     "Prices",
     "Problem",
@@ -199,6 +201,8 @@ __all__ = [
     "ToolCall",
     "Totals",
     "TreeLine",
+    "Trend",
+    "TrendStep",
     "TrialFacts",
     "Turn",
     "Verdict",

@@ -76,10 +76,7 @@ def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[s
         yield "  none: nothing changed in what was sent, and no part carries 5 % of anything"
     for finding in explanation.findings:
         yield f"  {finding.label}: {finding_text(explanation, finding)}"
-        for share in finding.shares:
-            if (share.metric, share.scope) not in told:
-                continue
-            yield f"      {_signed(share.value)} {_unit(share)} a task ({_SCOPES[share.scope]}), {percent(share.share)}"
+        yield from (f"      {line}" for line in share_lines(explanation, finding))
         if finding.reaches:
             yield f"      through the sites called after it: {_quoted(explanation, finding.reaches, end='')}"
         yield from (f"      {line}" for line in finding.detail[:_MOST_DETAIL])
@@ -109,6 +106,14 @@ def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[s
         yield "redacted: prompts, settings and requests are left out"
 
 
+def share_lines(explanation: Explanation, finding: Finding) -> Iterator[str]:
+    """What a finding carries, a line for each metric and scope that is worth telling."""
+    told = _worth_telling(explanation.totals)
+    for share in finding.shares:
+        if (share.metric, share.scope) in told:
+            yield f"{signed(share.value)} {_unit(share)} a task ({_SCOPES[share.scope]}), {percent(share.share)}"
+
+
 def _worth_telling(totals: Sequence[ClassTotal]) -> set[tuple[str, str]]:
     """Metric and scope of totals; attempts without any retry, and tokens where no cache is used, say nothing new."""
     plain = {"attempts": "fanout", "uncached_tokens": "tokens"}
@@ -124,18 +129,19 @@ def _total_lines(explanation: Explanation, total: ClassTotal) -> Iterator[str]:
     where = f", {plural(len(total.tasks), 'task')}" if total.scope == "p95" else ""
     yield (
         f"{_NAMES[total.metric]} a task, {_SCOPES[total.scope]}{where}: "
-        f"{figure(total.base)} -> {figure(total.run)} ({_signed(total.delta)})"
+        f"{figure(total.base)} -> {figure(total.run)} ({signed(total.delta)})"
     )
     own = [part for part in explanation.parts if (part.metric, part.scope) == (total.metric, total.scope)]
     for part in own[:_MOST_PARTS]:
-        yield f"  {_signed(part.value):>10}  {_part_text(explanation, part)}"
+        yield f"  {signed(part.value):>10}  {part_text(explanation, part)}"
     if rest := own[_MOST_PARTS:]:
         value = sum((part.value for part in rest), Fraction(0))
-        yield f"  {_signed(value):>10}  {plural(len(rest), 'smaller part')}"
+        yield f"  {signed(value):>10}  {plural(len(rest), 'smaller part')}"
     yield ""
 
 
-def _part_text(explanation: Explanation, part: Part) -> str:
+def part_text(explanation: Explanation, part: Part) -> str:
+    """A part in words, with its call site."""
     after = f" after {', '.join(part.after)}" if part.after else ""
     name = _quoted(explanation, (part.site,)) if part.site else ""
     return f"{name}{words_of(part.kind, part.value)}{after}"
@@ -186,7 +192,8 @@ def _is_small(share: Share) -> bool:
     return abs(share.share or Fraction(0)) < LEAST_SHARE
 
 
-def _signed(value: Fraction) -> str:
+def signed(value: Fraction) -> str:
+    """A figure with its sign; a zero has none."""
     told = figure(value)
     return told if told.startswith("-") or told == "0" else f"+{told}"
 

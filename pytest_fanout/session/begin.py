@@ -28,9 +28,15 @@ def configure(config: pytest.Config) -> None:
         if given is not None:
             session = _serving(config, given)
         else:
+            page = None
+            if not is_worker and config.getoption("fanout_html") is not None:
+                from pytest_fanout.session.page import page_of  # what draws it is an extra
+
+                page = page_of(config, report, run_id)
             if not is_worker and not config.option.collectonly:
                 write_unfinished(report, run_id)
             session = FanoutSession(config, run_id, report, is_worker=is_worker)
+            session.page = page
         config.pluginmanager.register(session, "fanout-session")
         config.pluginmanager.register(MaskedReports(session.masker), "fanout-masking")
         session.start()

@@ -41,6 +41,7 @@ from pytest_fanout.store.reports import write_report
 
 if TYPE_CHECKING:
     from pytest_fanout.session.control.arm import ControlArm
+    from pytest_fanout.session.page import Page
 
 _NOTHING_RAN = (
     "no task was measured; mend: name an eval set in [tool.fanout.agents.<class>] of pyproject.toml, or mark a test "
@@ -125,6 +126,7 @@ class Finish:
     base_option: str | None
     pytest_exit: int
     masker: Masker
+    page: Page | None = None
 
     def judge(
         self, profiles: Callable[[], Sequence[Any]] = tuple, codecs: Callable[[], Sequence[Any]] = tuple
@@ -168,7 +170,15 @@ class Finish:
             verdict = Verdict(kind, (), (problem,), base, head)
         if repo is not None and verdict.head.rev is not None:
             verdict = self._with_what_is_loose(verdict, repo, repo.uncommitted(kept_in(self.settings)))
-        return self._shown(replace(run, base=run.base or verdict.base, head=run.head or verdict.head), verdict)
+        run = replace(run, base=run.base or verdict.base, head=run.head or verdict.head)
+        if self.page is None:
+            return self._shown(run, verdict)
+        from pytest_fanout.gate.past import past_of
+
+        past = self.masker.record(past_of(verdict, repo, self.settings))
+        run, verdict = self._shown(run, verdict)
+        written = self.page.written(run, verdict, past)
+        return run, written if written is verdict else self.masker.record(written)
 
     def _shown(self, run: Run, verdict: Verdict) -> tuple[Run, Verdict]:
         """Both without secrets. Trials were masked where they were measured."""
@@ -287,11 +297,15 @@ class Finish:
         """Write the JSON report, last of all files. Returns the error when that fails: then nothing is green."""
         from pytest_fanout.report.json import document
 
+        problem = None
         try:
             write_report(path, document(run, verdict))
         except FanoutError as error:
-            return error
-        return None
+            problem = error
+        if self.page is not None:
+            kept = self.page.keep_with(run, verdict, is_stored=problem is None)
+            problem = problem or kept
+        return problem
 
     def text(self, run: Run, verdict: Verdict, *, width: int, encoding: str) -> str:
         """The terminal report, in characters that the terminal can show."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_fanout.session.control.arm import ControlArm
     from pytest_fanout.session.flow.flow import Flow
     from pytest_fanout.session.looks.driver import Looks
+    from pytest_fanout.session.page import Page
 
 DEFAULT_TRIALS = 5
 _DATA = "fanout_task_run"  # the attribute that carries a pickled TaskRun on a test report
@@ -55,6 +56,7 @@ class FanoutSession:
     flow: Flow | None = None
     looks: Looks | None = None
     control: ControlArm | None = None
+    page: Page | None = None
 
     def __init__(self, config: pytest.Config, run_id: str, report: Path, *, is_worker: bool) -> None:
         self.config = config
@@ -453,6 +455,7 @@ class FanoutSession:
             base_option=self.config.getoption("fanout_base"),
             pytest_exit=int(session.exitstatus),
             masker=self.masker,
+            page=self.page,
         )
         hook = self.config.hook
         run, verdict = finish.judge(

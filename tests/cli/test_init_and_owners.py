@@ -55,7 +55,7 @@ def test_init_writes_what_is_missing_and_says_what_is_left_to_do(world: World) -
         "  pytest --fanout-budget --fanout-mode=record",
     ]
     assert (world.folder / "baselines/budget.toml").read_text() == DEFAULT_TEXT
-    assert (world.folder / ".gitignore").read_text() == "fanout-report.json\n"
+    assert (world.folder / ".gitignore").read_text() == "fanout-report.json\nfanout-report.html\n"
     assert (world.folder / ".gitattributes").read_text() == ATTRIBUTES
 
 
@@ -66,7 +66,7 @@ def test_init_extends_what_is_there_and_overwrites_nothing(world: World) -> None
     world.write("baselines/budget.toml", "schema = 1\n# mine\n")
 
     assert init(world)[:3] == ["wrote .gitignore", "wrote .gitattributes", "kept baselines/budget.toml"]
-    assert (world.folder / ".gitignore").read_text() == "*.pyc\nfanout-report.json\n"
+    assert (world.folder / ".gitignore").read_text() == "*.pyc\nfanout-report.json\nfanout-report.html\n"
     assert (world.folder / ".gitattributes").read_bytes() == (
         b"*.png binary\r\nbaselines/** -text\r\nfixtures/recordings/** text eol=lf linguist-generated\r\n"
     )

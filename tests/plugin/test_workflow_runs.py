@@ -140,12 +140,14 @@ def whole(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran
 
 
 def test_a_harmless_change_is_green(whole: tuple[Ran, Event, Path]) -> None:
-    """Both legs replay and keep their reports, the gate reads both, the summary says so; no secret was asked for."""
+    """Both legs keep their reports and pages, the gate reads the reports, the summary says so; no secret is needed."""
     ran, _, artifacts = whole
 
     assert ran.results == GREEN, ran.log
-    assert sorted(path.name for path in artifacts.iterdir()) == ["fanout-report-py3.11", "fanout-report-py3.13"]
-    assert ran.pip == [".[demo]", ".[demo]", "."]
+    kept = [f"fanout-{what}-py{version}" for what in ("page", "report") for version in ("3.11", "3.13")]
+    assert sorted(path.name for path in artifacts.iterdir()) == kept
+    assert "✓ Within budget" in (artifacts / kept[0] / "fanout-report.html").read_text(encoding="utf-8")
+    assert ran.pip == [".[demo,html]", ".[demo,html]", "."]
     assert ran.summary.lower().count("within budget (pass)") == 2
 
 

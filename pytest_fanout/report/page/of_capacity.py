@@ -1,0 +1,113 @@
+"""What the classes cost, as the page shows it: GPUs with their intervals, cliffs, quotas, and what that stands on."""
+
+from __future__ import annotations
+
+from pytest_fanout.records import CliffCell, Projection, Side, Spread, Verdict
+from pytest_fanout.report import capacity, summary
+from pytest_fanout.report.page import plots
+from pytest_fanout.report.page.parts import CapacityPart, Picture, Table
+
+_PERCENTILES = ("p50", "p95", "p99")
+
+
+def capacity_part(verdict: Verdict) -> CapacityPart | None:
+    """None where no class was judged."""
+    if not verdict.classes:
+        return None
+    lines = [f"{line.agent or 'all classes:'} {line.text}" for line in summary.capacity(verdict)]
+    projections = sorted(verdict.projections, key=lambda each: each.agent)
+    profiles = dict.fromkeys(f"GPU profile {each.profile}" for each in projections)
+    assumptions = dict.fromkeys(text for each in projections for text in each.assumptions)
+    lines += capacity.details(verdict)
+    tables = [_classes(projections)] if projections else []
+    pictures: list[Picture] = []
+    plan = verdict.fleet
+    if plan is not None:
+        if plan.run.gpus_spread is not None:
+            pictures.append(_spreads(plan.base.gpus_spread if plan.base else None, plan.run.gpus_spread))
+        if plan.run.cliffs is not None and len(plan.run.cliffs.cells) > 1:
+            tables.append(_cliffs(plan.base, plan.run))
+        if plan.run.quotas:
+            tables.append(_quotas(plan.run))
+    return CapacityPart(tuple(lines), tuple(pictures), tuple(tables), (*profiles, *assumptions))
+
+
+def _classes(projections: list[Projection]) -> Table:
+    rows = []
+    for each in projections:
+        spread, base = each.gpus_spread_run, each.gpus_spread_base
+        rows.append(
+            (
+                each.agent,
+                _gpus(each.base.gpus if each.base else None),
+                _gpus(each.run.gpus),
+                "-" if base is None else _spread(base),
+                "-" if spread is None else _spread(spread),
+                "-" if each.ratio_gpu_time is None else f"×{each.ratio_gpu_time:.2f}",
+                "-" if each.ratio_calls is None else f"×{each.ratio_calls:.2f}",
+                each.run.binding or "-",
+            )
+        )
+    per_1000 = any(each.demand.per_1000 for each in projections)
+    unit = "GPUs" + (" per 1,000 tasks an hour where no demand is given" if per_1000 else " at peak")
+    headers = ("class", "base", "run", "base p95 (90 %)", "run p95 (90 %)", "GPU time", "calls", "binds")
+    return Table(f"{unit}, before rounding up", headers, tuple(rows))
+
+
+def _gpus(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.2f}"
+
+
+def _spread(spread: Spread) -> str:
+    low, high = spread.p95_interval
+    return f"{spread.p95:,.1f} ({low:,.1f} to {high:,.1f})"
+
+
+def _spreads(base: Spread | None, run: Spread) -> Picture:
+    def side(spread: Spread | None, name: str) -> tuple[float, float, float] | None:
+        if spread is None:
+            return None
+        low, high = getattr(spread, f"{name}_interval")
+        return getattr(spread, name), low, high
+
+    def told(value: tuple[float, float, float] | None) -> str:
+        return "-" if value is None else f"{value[0]:,.1f} ({value[1]:,.1f} to {value[2]:,.1f})"
+
+    sides = [(name, side(base, name), side(run, name)) for name in _PERCENTILES]
+    title = "GPUs of all classes in windows of 60 s at peak"
+    text = "Percentiles over windows, each with the interval that 90 % of eval sets of this size would give: "
+    text += "; ".join(f"{name} base {told(before)}, run {told(after)}" for name, before, after in sides) + "."
+    svg = plots.whiskers("gpus", title, text, [plots.Whisker(*row) for row in sides])
+    rows = tuple((name, told(before), told(after)) for name, before, after in sides)
+    return Picture(title, svg, text, Table(title, ("", "base (90 %)", "run (90 %)"), rows))
+
+
+def _cliffs(base: Side | None, run: Side) -> Table:
+    assert run.cliffs is not None
+    names = sorted({name for cell in run.cliffs.cells for name in cell.cliffs})
+    before = {cell.cliffs: cell for cell in base.cliffs.cells} if base is not None and base.cliffs is not None else {}
+    rows = []
+    for cell in run.cliffs.cells:
+        rows.append(
+            (
+                " + ".join(cell.cliffs) or "today's peak",
+                *_cell(before.get(cell.cliffs)),
+                *_cell(cell),
+                "-" if cell.degradation is None else f"{cell.degradation:.0%}",
+            )
+        )
+    survived = capacity.survived(run.cliffs.survivable)
+    caption = f"Cliffs survivable: {survived} of {len(names)}, on {run.cliffs.gpus_available:,.0f} GPUs"
+    headers = ("cliffs", "GPUs base", "fits", "GPUs run", "fits", "demand unserved")
+    return Table(caption, headers, tuple(rows))
+
+
+def _cell(cell: CliffCell | None) -> tuple[str, str]:
+    if cell is None:
+        return "-", "-"
+    return "unknown" if cell.gpus is None else f"{cell.gpus:,.1f}", "✓ fits" if cell.fits else "✕ does not fit"
+
+
+def _quotas(run: Side) -> Table:
+    rows = tuple((use.name, f"{use.used_p99:,.0f}", f"{use.quota:,}", f"{use.share:.0%}") for use in run.quotas)
+    return Table("Quotas, in 99 % of minutes", ("quota", "used", "of", "share"), rows)
