@@ -15,6 +15,7 @@ from pytest_fanout.capacity.profiles import BUILT_IN, Profile
 from pytest_fanout.capacity.project import profile_of, project_sides, sides_of
 from pytest_fanout.cli.console import FanoutGroup, clean
 from pytest_fanout.cli.hooks import with_hooks
+from pytest_fanout.cli.traces import traces
 from pytest_fanout.config import Settings, find_settings
 from pytest_fanout.errors import ConfigError, GitError, UsageError
 from pytest_fanout.gate import committed_budget, read_anchors
@@ -37,6 +38,9 @@ def main() -> None:
     Exit codes: 0 done, 2 usage, 4 a file that cannot be read. The figures are judged by `pytest --fanout-budget`, where
     budget.toml has limits on capacity.
     """
+
+
+main.add_command(traces)
 
 
 @main.command()

@@ -102,6 +102,7 @@ from pytest_fanout.records.priced import (
     Spread,
     WorstCase,
 )
+from pytest_fanout.records.traffic import ClassTraffic, Distribution, PlanningEvent, Traffic, Unlike, Week
 
 __all__ = [
     "MEASURED",
@@ -127,6 +128,7 @@ __all__ = [
     "ClassDemand",
     "ClassResult",
     "ClassTotal",
+    "ClassTraffic",
     "CliffCell",
     "CliffInputs",
     "Cliffs",
@@ -134,6 +136,7 @@ __all__ = [
     "Constraint",
     "ControlTrial",
     "Demand",
+    "Distribution",
     "Endpoint",
     "EvalSet",
     "EvalTask",
@@ -158,6 +161,7 @@ __all__ = [
     "ModelCall",
     "Needs",
     "Part",
+    "PlanningEvent",
     "Power",
     "Prices",
     "Problem",
@@ -186,11 +190,14 @@ __all__ = [
     "TaskRun",
     "ToolCall",
     "Totals",
+    "Traffic",
     "TreeLine",
     "TrialFacts",
     "Turn",
+    "Unlike",
     "Verdict",
     "Visit",
     "VisitedTrial",
+    "Week",
     "WorstCase",
 ]
