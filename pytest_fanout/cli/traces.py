@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,19 +33,31 @@ _FIELDS = sorted({name for source in SOURCES for name in source.names})
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE…")
 @click.option(
-    "--as", "kind", type=click.Choice([source.kind for source in SOURCES]),
+    "--as",
+    "kind",
+    type=click.Choice([source.kind for source in SOURCES]),
     help="What the sources are; by default their columns say it.",
 )
-@click.option("--connect", "url", metavar="URL", help="SOURCE names tables of this warehouse, as ibis.connect() opens it.")
+@click.option(
+    "--connect", "url", metavar="URL", help="SOURCE names tables of this warehouse, as ibis.connect() opens it."
+)
 @click.option("--class-by", metavar="NAME", help="The attribute or column that names the agent class.")
 @click.option("--class", "agent", metavar="NAME", help="Everything is of this agent class.")
-@click.option("--rename", "renames", multiple=True, metavar="THEIRS=OURS", help="A class has another name here; repeatable.")
-@click.option("--column", "columns", multiple=True, metavar="FIELD=NAME", help="The column that holds a field; repeatable.")
+@click.option(
+    "--rename", "renames", multiple=True, metavar="THEIRS=OURS", help="A class has another name here; repeatable."
+)
+@click.option(
+    "--column", "columns", multiple=True, metavar="FIELD=NAME", help="The column that holds a field; repeatable."
+)
 @click.option("--by-session", is_flag=True, help="A task is a session, not a trace.")
 @click.option("--cached-apart", is_flag=True, help="Input tokens do not contain those read from or written to a cache.")
 @click.option("--agent", "agents", multiple=True, metavar="NAME", help="Only this class; repeatable.")
 @click.option(
-    "--format", "style", type=click.Choice(["table", "json", "md"]), default="table", show_default=True,
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "md"]),
+    default="table",
+    show_default=True,
     help="How to print it.",
 )
 def traces(
@@ -61,9 +73,12 @@ def traces(
     _needs_ibis()
     asked = Reading(class_by, agent, _pairs(columns, "--column", _FIELDS), by_session, cached_apart)
     paths = [] if url else [Path(source) for source in sources]
-    with nullcontext() if url else reading(paths):
+    with ExitStack() as held:
+        held.enter_context(nullcontext() if url else reading(paths))
         tables = _tables(url, sources) if url else [(open_traces(paths, otel_attributes(asked)), str(paths[0]))]
-        traffic = _measure(tables, kind, asked, dict(_pairs(renames, "--rename")), _anchors(), agents, bool(paths))
+        traffic = _measure(
+            held, tables, kind, asked, dict(_pairs(renames, "--rename")), _anchors(), agents, bool(paths)
+        )
     if not traffic.classes:
         raise UsageError(
             "no-traffic",
@@ -121,6 +136,7 @@ def _scheme(url: str) -> str:
 
 
 def _measure(
+    held: ExitStack,
     tables: Sequence[tuple[_Table, str]],
     kind: str | None,
     asked: Reading,
@@ -136,7 +152,7 @@ def _measure(
     source, steps = found[0][0], found[0][1].union(*(one for _, one in found[1:])) if len(found) > 1 else found[0][1]
     if files and not tables[0][1].endswith((".parquet", ".pq")):
         # text is read once; columns of Parquet are read again for less than a copy of them takes
-        steps = steps.cache()
+        steps = held.enter_context(steps.cache())
     _check(steps)
     classes = sum(1 for name in steps.columns if name.startswith("class_"))
     if source.kind == "tasks":
@@ -144,7 +160,10 @@ def _measure(
     else:
         each = once(steps) if "span" in source.names else steps
         tasks = tasks_of(each, counted(each, nested="parent" in source.names), classes)
-    tasks = renamed(tasks, names).cache()
+    tasks = renamed(tasks, names)
+    if files:
+        # nothing is written to somebody's warehouse: there each question starts from the rows
+        tasks = held.enter_context(tasks.cache())
     made = classes_of(tasks, anchors, agents)
     return replace(_totals(rows_of(totals_of(steps, tasks))[0]), classes=tuple(made))
 

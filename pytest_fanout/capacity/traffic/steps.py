@@ -137,7 +137,13 @@ _PLAIN = {
 }
 CALLS = Source(
     "calls",
-    {**_PLAIN, "span": ("call", "call_id", "span_id"), "operation": ("kind",), "tool": ("tool",), "status": ("status",)},
+    {
+        **_PLAIN,
+        "span": ("call", "call_id", "span_id"),
+        "operation": ("kind",),
+        "tool": ("tool",),
+        "status": ("status",),
+    },
     _AGENT,
     ("task",),
     tuple((task,) for task in _TASK),
@@ -237,7 +243,7 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
     if reading.cached_apart:
         inputs = inputs + numbers["cached"].fill_null(0) + numbers["written"].fill_null(0)
     # a prompt of no tokens does not exist: proxies write 0 where nobody told them
-    is_unknown = (inputs == 0).fill_null(False)
+    is_unknown = inputs.fill_null(1) == 0
     given = {
         "task": task,
         "span": find.text("span"),
@@ -250,7 +256,7 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
         "failed": status.isin(("error", "failure", "failed", "2", "status_code_error")).fill_null(False),
         "input": ibis.cases((is_unknown, ibis.null("int64")), else_=inputs),
         "cached": numbers["cached"],
-        "output": ibis.cases((is_unknown & (numbers["output"] == 0), ibis.null("int64")), else_=numbers["output"]),
+        "output": ibis.cases((is_unknown & (numbers["output"].fill_null(1) == 0), ibis.null("int64")), else_=numbers["output"]),
         **{name: numbers[name] for name in ("duration_ms", "fanout", "tool_calls")},
         **{f"text_{name}": find.written(name) for name in WRITTEN},
         "file": find.named("filename"),
