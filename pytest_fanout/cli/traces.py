@@ -9,12 +9,21 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from pytest_fanout.capacity.traffic.check import bad_row
 from pytest_fanout.capacity.traffic.measures import classes_of, rows_of
-from pytest_fanout.capacity.traffic.steps import SOURCES, Reading, otel_attributes, source_of, steps_of
+from pytest_fanout.capacity.traffic.steps import (
+    ATTRIBUTES,
+    SOURCES,
+    Reading,
+    nested_names,
+    otel_attributes,
+    source_of,
+    steps_of,
+)
 from pytest_fanout.capacity.traffic.tasks import counted, once, renamed, tasks_as_given, tasks_of, totals_of
 from pytest_fanout.cli.console import clean
 from pytest_fanout.config import find_settings
@@ -72,13 +81,12 @@ def traces(
     """
     _needs_ibis()
     asked = Reading(class_by, agent, _pairs(columns, "--column", _FIELDS), by_session, cached_apart)
+    ours = dict(_pairs(renames, "--rename"))
     paths = [] if url else [Path(source) for source in sources]
     with ExitStack() as held:
         held.enter_context(nullcontext() if url else reading(paths))
-        tables = _tables(url, sources) if url else [(open_traces(paths, otel_attributes(asked)), str(paths[0]))]
-        traffic = _measure(
-            held, tables, kind, asked, dict(_pairs(renames, "--rename")), _anchors(), agents, bool(paths)
-        )
+        tables = _tables(url, sources) if url else [(_open(paths, asked), str(paths[0]))]
+        traffic = _measure(held, tables, kind, asked, ours, _anchors(), agents, bool(paths))
     if not traffic.classes:
         raise UsageError(
             "no-traffic",
@@ -92,6 +100,10 @@ def traces(
         return
     text = plan_page.render(traffic_page.sections(traffic), markdown=style == "md")
     click.echo(clean(text, keep_lines=True))
+
+
+def _open(paths: Sequence[Path], asked: Reading) -> _Table:
+    return open_traces(paths, otel_attributes(asked), nested_names(asked), ATTRIBUTES)
 
 
 def _needs_ibis() -> None:
@@ -126,7 +138,8 @@ def _tables(url: str, names: Sequence[str]) -> list[tuple[_Table, str]]:
         what = f"the driver of this warehouse is not installed: {error}"
         mend = "pip install 'ibis-framework[NAME]', with the name of the warehouse"
     except Exception as error:  # each warehouse has errors of its own
-        what, mend = f"it cannot be opened: {type(error).__name__}: {error}", "mend the URL or the name of the table"
+        said = str(error).replace(url, _scheme(url)).replace(urlsplit(url).password or url, "…")
+        what, mend = f"it cannot be opened: {type(error).__name__}: {said}", "mend the URL or the name of the table"
     raise UsageError("no-warehouse", what, where=_scheme(url), mend=mend)
 
 

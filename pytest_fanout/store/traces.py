@@ -6,6 +6,7 @@ attribute that is looked for. Malformed files are refused with their line, never
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -35,11 +36,13 @@ _OTLP = (
 )
 
 
-def open_traces(paths: Sequence[Path], attributes: Sequence[str]) -> Any:
+def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequence[str], holders: Sequence[str]) -> Any:
     """All files as one table of ibis, on a DuckDB of its own. ``filename`` is the file of a row.
 
     Args:
         attributes: of OTLP, the attributes that become columns.
+        nested: names with dots that become columns where another column holds them as JSON: ``outer.inner``, or the
+            whole name inside one of ``holders``.
 
     Raises:
         UsageError: a file that is not there, or of no known suffix; files of several kinds.
@@ -57,19 +60,61 @@ def open_traces(paths: Sequence[Path], attributes: Sequence[str]) -> Any:
             return _view(connection, f"SELECT * FROM read_parquet({files}, filename = true, union_by_name = true)")
         if kind == "csv":
             mark = "\t" if ".tsv" in paths[0].suffixes else ","
-            # every value as it is written: a number that is none has to be seen, and no line may be skipped
+            names = _headers(paths, mark)
+            # nothing is guessed: every value is kept as it is written, and no line is skipped
+            columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
             options = (
-                f"header = true, all_varchar = true, delim = {_text(mark)}, quote = '\"', escape = '\"', skip = 0, "
-                "filename = true, union_by_name = true, strict_mode = true"
+                f"auto_detect = false, columns = {{{columns}}}, header = true, delim = {_text(mark)}, quote = '\"', "
+                "escape = '\"', filename = true, strict_mode = true"
             )
-            return _view(connection, f"SELECT * FROM read_csv({files}, {options})")
+            return _flat(connection, f"SELECT * FROM read_csv({files}, {options})", nested, holders)
         options = f"filename = true, maximum_object_size = {_LONGEST_OBJECT}"
         # the whole file decides on its columns: a key that is first seen late would be dropped
-        shape = f"SELECT * FROM read_json({files}, maximum_depth = 1, sample_size = -1, union_by_name = true, {options})"
-        table = _view(connection, shape)
-        if "resourceSpans" in table.columns:
+        shape = (
+            f"SELECT * FROM read_json({files}, maximum_depth = 1, sample_size = -1, union_by_name = true, {options})"
+        )
+        if "resourceSpans" in _view(connection, shape).columns:
             return _view(connection, _spans(files, options, attributes))
-        return table
+        return _flat(connection, shape, nested, holders)
+
+
+def _headers(paths: Sequence[Path], mark: str) -> list[str]:
+    """The names of the columns, which all files have in common."""
+    found: list[list[str]] = []
+    for path in paths:
+        with _opened(path) as lines:
+            header = next(csv.reader(lines, delimiter=mark), [])
+        header = [name.removeprefix("\ufeff").strip() for name in header]
+        unlike = found and header != found[0]
+        if not all(header) or not header or len(set(header)) < len(header) or unlike:
+            what = f"its columns differ from those of {paths[0]}" if unlike else "its first line names no columns"
+            raise IntegrityError(
+                "bad-trace-file",
+                what,
+                where=f"{path}:1",
+                mend="name each column once; export files of one kind together",
+            )
+        found.append(header)
+    return found[0]
+
+
+def _flat(connection: Any, query: str, nested: Sequence[str], holders: Sequence[str]) -> Any:
+    """The table of a query, with a column for each nested name that one of its columns may hold."""
+    table = _view(connection, query)
+    # texts too: a CSV holds its maps as JSON in quotes
+    outer = {name for name, kind in table.schema().items() if kind.is_json() or kind.is_string()}
+    columns = []
+    for name in nested:
+        first, *inner = name.split(".")
+        places = [(first, inner)] if first in outer else []
+        places += [(holder, [name]) for holder in holders if holder in outer]
+        found = [
+            f"TRY_CAST({_name(holder)} AS JSON)->>{_text('.'.join(['$', *map(_name, path)]))}"
+            for holder, path in places
+        ]
+        if found:
+            columns.append(f", coalesce({', '.join(found)}) AS {_name(name)}")
+    return _view(connection, f"SELECT *{''.join(columns)} FROM ({query})") if columns else table
 
 
 def _view(connection: Any, query: str) -> Any:

@@ -85,121 +85,132 @@ def jsonl(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     return str(path)
 
 
-def test_otlp_spans_by_hand(tmp_path: Path) -> None:
-    """Two traces: 2 calls of 110 and 220 tokens and a tool in 5 s; 1 call of 33. The class is the first agent's name."""
-    path = otlp(
-        tmp_path / "spans.jsonl",
-        span("t1", "root", gen_ai__operation__name="invoke_agent", gen_ai__agent__name="support"),
-        chat("t1", "a", "root", 1, **usage(100, 10)),
-        span("t1", "b", "root", 2, gen_ai__operation__name="execute_tool", gen_ai__tool__name="search"),
-        chat("t1", "c", "root", 4, gen_ai__agent__name="helper", **usage(200, 20)),
-        chat("t2", "a", "", 9, gen_ai__agent__name="support", **usage(30, 3)),
-    )
-
-    document = measured(path)
-
-    assert [each["agent"] for each in document["classes"]] == ["support"]
-    expected = {"fanout": (1, 2), "tool_calls": (0, 1), "tokens": (33, 330), "duration_ms": (1_000, 5_000)}
-    for metric, (low, high) in expected.items():
-        found = of(document, "support", metric)
-        assert (found["p50"], found["p95"], found["max"], found["tasks"]) == (low, high, high, 2)
-    assert (document["calls"], document["repeated"], document["unknown"]) == (3, 0, 0)
-
-
-def test_a_span_around_a_call_is_no_call_of_its_own(tmp_path: Path) -> None:
-    """A framework's span and the client's inside it report the same usage, even with a span between: one call."""
-    path = otlp(
-        tmp_path / "spans.jsonl",
-        chat("t1", "framework", "", 0, **usage(100, 10)),
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One file for all of OTLP: each agent class holds one case."""
+    tool = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": "search"}
+    again = chat("t4", "a", "", 0, gen_ai__agent__name="twice", **usage(100, 10))
+    old = {"gen_ai__usage__prompt_tokens": 100, "gen_ai__usage__completion_tokens": "10"}
+    inference = {"openinference__span__kind": "LLM", "llm__token_count__prompt": 50, "llm__token_count__completion": 5}
+    path = tmp_path_factory.mktemp("spans") / "spans.jsonl"
+    otlp(
+        path,
+        span("t0", "root", gen_ai__operation__name="invoke_agent", gen_ai__agent__name="support", **usage(300, 30)),
+        chat("t0", "a", "root", 1, **usage(100, 10)),
+        span("t0", "b", "root", 2, **tool),
+        chat("t0", "c", "root", 4, gen_ai__agent__name="helper", **usage(200, 20)),
+        chat("u0", "a", "", 9, gen_ai__agent__name="support", **usage(30, 3)),
+        chat("t1", "framework", "", 0, gen_ai__agent__name="wrapped", **usage(100, 10)),
         span("t1", "between", "framework", 0),
         chat("t1", "client", "between", 0, **usage(100, 10)),
+        chat("t2", "outer", "", 0, gen_ai__agent__name="nested", **usage(100, 10)),
+        span("t2", "tool", "outer", 0, **tool),
+        chat("t2", "inner", "tool", 0, **usage(50, 5)),
+        chat("t3", "a", "", 0, gen_ai__agent__name="mcp", **usage(1, 1)),
+        span("t3", "client", "", 1, **tool),
+        span("t3", "server", "client", 1, **tool),
+        span("t3", "other", "", 2, **tool),
+        again,
+        again,
+        chat("t5", "a", "", 0, gen_ai__agent__name="silent", **usage(100, 10)),
+        chat("t5", "b", "", 1),
+        chat("u5", "a", "", 0, gen_ai__agent__name="silent", **usage(100, 10)),
+        chat("t6", "a", "", 0, gen_ai__agent__name="failing", **usage(100, 10)),
+        {**chat("t6", "b", "", 1), "status": {"code": 2}},
+        span("t7", "a", **old),
+        span("t7", "b", **inference),
+        span("t8", "job"),
     )
-
-    document = measured(path)
-
-    assert of(document, "shop", "fanout")["max"] == 1
-    assert of(document, "shop", "tokens")["max"] == 110
-    assert (document["calls"], document["repeated"]) == (1, 1)
+    return path
 
 
-def test_what_runs_inside_a_tool_is_another_call(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def production(spans: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("nowhere"))
+        return measured(str(spans))
+
+
+def test_otlp_spans_by_hand(production: dict[str, Any]) -> None:
+    """Two traces: calls of 110 and 220 tokens and a tool in 5 s, and one of 33. The agent's own span is no call."""
+    expected = {"fanout": (1, 2), "tool_calls": (0, 1), "tokens": (33, 330), "duration_ms": (1_000, 5_000)}
+    for metric, (low, high) in expected.items():
+        found = of(production, "support", metric)
+        assert (found["p50"], found["p95"], found["max"], found["tasks"]) == (low, high, high, 2)
+
+
+def test_the_class_is_what_the_first_named_span_says(production: dict[str, Any]) -> None:
+    """The agent's name, of the first span that has one; the service, where no span has; a trace without a call is no task."""
+    assert [each["agent"] for each in production["classes"]] == [
+        "failing", "mcp", "nested", "shop", "silent", "support", "twice", "wrapped",
+    ]  # fmt: skip
+    assert of(production, "shop", "fanout")["tasks"] == 1
+
+
+def test_a_span_around_a_call_is_no_call_of_its_own(production: dict[str, Any]) -> None:
+    """A framework's span and the client's inside it report the same usage, even with a span between: one call."""
+    assert of(production, "wrapped", "fanout")["max"] == 1
+    assert of(production, "wrapped", "tokens")["max"] == 110
+
+
+def test_what_runs_inside_a_tool_is_another_call(production: dict[str, Any]) -> None:
     """A call that runs a tool which asks a model itself: two calls, not one."""
-    path = otlp(
-        tmp_path / "spans.jsonl",
-        chat("t1", "outer", "", 0, **usage(100, 10)),
-        span("t1", "tool", "outer", 0, gen_ai__operation__name="execute_tool", gen_ai__tool__name="ask"),
-        chat("t1", "inner", "tool", 0, **usage(50, 5)),
-    )
-
-    assert of(measured(path), "shop", "tokens")["max"] == 165
+    assert of(production, "nested", "tokens")["max"] == 165
 
 
-def test_a_tools_client_and_server_are_one_tool_call(tmp_path: Path) -> None:
+def test_a_tools_client_and_server_are_one_tool_call(production: dict[str, Any]) -> None:
     """MCP: the span of the server lies directly inside the client's and names the same tool."""
-    tool = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": "search"}
-    path = otlp(
-        tmp_path / "spans.jsonl",
-        chat("t1", "a", "", 0, **usage(1, 1)),
-        span("t1", "client", "", 1, **tool),
-        span("t1", "server", "client", 1, **tool),
-        span("t1", "again", "", 2, **tool),
-    )
-
-    assert of(measured(path), "shop", "tool_calls")["max"] == 2
+    assert of(production, "mcp", "tool_calls")["max"] == 2
 
 
-def test_a_span_that_was_exported_twice_counts_once(tmp_path: Path) -> None:
+def test_a_span_that_was_exported_twice_counts_once(production: dict[str, Any]) -> None:
     """An exporter that tries again sends the same ids."""
-    each = chat("t1", "a", "", 0, **usage(100, 10))
-    document = measured(otlp(tmp_path / "spans.jsonl", each, each))
-
-    assert of(document, "shop", "fanout")["max"] == 1
-    assert document["repeated"] == 1
+    assert of(production, "twice", "fanout")["max"] == 1
 
 
-def test_usage_that_nobody_told_is_missing(tmp_path: Path) -> None:
-    """One task of two has a call without usage: its tokens are unknown, not 110, and no percentile is given for the class."""
-    path = otlp(
-        tmp_path / "spans.jsonl",
-        chat("t1", "a", "", 0, **usage(100, 10)),
-        chat("t1", "b", "", 1),
-        chat("t2", "a", "", 0, **usage(100, 10)),
-    )
-
-    document = measured(path)
-
-    tokens = of(document, "shop", "tokens")
+def test_usage_that_nobody_told_is_missing(production: dict[str, Any]) -> None:
+    """One of two tasks has a call without usage: its tokens are unknown, not 110, and the class has no percentile."""
+    tokens = of(production, "silent", "tokens")
     assert (tokens["tasks"], tokens["missing"], tokens["p95"], tokens["mean"]) == (1, 1, None, None)
-    assert of(document, "shop", "fanout")["max"] == 2
-    assert document["unknown"] == 1
-    assert (
-        "- shop tokens: unknown for 1 of 2 tasks; the others may be the cheap ones, so there is no percentile\n"
-        in call(path).stdout
-    )
+    assert of(production, "silent", "fanout")["max"] == 2
 
 
-def test_an_error_without_usage_is_no_call(tmp_path: Path) -> None:
+def test_an_error_without_usage_is_no_call(production: dict[str, Any]) -> None:
     """A call that failed before any model answered is told, not counted, and makes no tokens unknown."""
-    failed = {**chat("t1", "b", "", 1), "status": {"code": 2}}
-    document = measured(otlp(tmp_path / "spans.jsonl", chat("t1", "a", "", 0, **usage(100, 10)), failed))
-
-    assert of(document, "shop", "fanout")["max"] == 1
-    assert of(document, "shop", "tokens")["max"] == 110
-    assert document["failed"] == 1
+    assert of(production, "failing", "fanout")["max"] == 1
+    assert of(production, "failing", "tokens")["max"] == 110
 
 
-def test_older_names_of_usage(tmp_path: Path) -> None:
+def test_older_names_of_usage(production: dict[str, Any]) -> None:
     """prompt_tokens and completion_tokens of older conventions, and those of OpenInference, are usage too."""
-    path = otlp(
-        tmp_path / "spans.jsonl",
-        span("t1", "a", gen_ai__usage__prompt_tokens=100, gen_ai__usage__completion_tokens="10"),
-        span("t1", "b", openinference__span__kind="LLM", llm__token_count__prompt=50, llm__token_count__completion=5),
+    assert of(production, "shop", "tokens")["max"] == 165
+    assert of(production, "shop", "fanout")["max"] == 2
+
+
+def test_what_was_left_out_is_told(production: dict[str, Any]) -> None:
+    """14 calls in 25 rows; the wrapper and the second export repeat one, one failed, one does not know its usage."""
+    told = {name: production[name] for name in ("rows", "calls", "repeated", "failed", "unknown", "no_task")}
+    assert told == {"rows": 25, "calls": 14, "repeated": 2, "failed": 1, "unknown": 1, "no_task": 0}
+
+
+def test_the_document_fits_its_schema(production: dict[str, Any]) -> None:
+    """What is printed for machines fits the schema that is shipped."""
+    schema = json.loads(resources.files("pytest_fanout").joinpath("schemas/traces.schema.json").read_bytes())
+
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(production)) == []
+
+
+def test_the_page_says_what_is_unknown_and_what_repeats(spans: Path) -> None:
+    """Beside the tables stands why a percentile is missing and what was counted once."""
+    page = call(str(spans), "--agent", "silent").stdout
+
+    assert page.startswith("WHAT THAT SAYS\n\n- silent: no anchor of that name; 2 tasks in production\n")
+    assert (
+        "- silent tokens: unknown for 1 of 2 tasks; the others may be the cheap ones, so there is no percentile\n"
+        in page
     )
-
-    document = measured(path)
-
-    assert of(document, "shop", "tokens")["max"] == 165
-    assert of(document, "shop", "fanout")["max"] == 2
+    assert "- 2 calls only repeat one below them, or were exported twice: counted once\n" in page
+    assert "- 1 calls do not know their usage: their tasks do not either\n" in page
 
 
 def test_cached_tokens_apart(tmp_path: Path) -> None:
@@ -280,7 +291,7 @@ def test_litellm_spend_logs(tmp_path: Path) -> None:
     assert (document["failed"], document["unknown"]) == (1, 1)
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "csv.gz"])
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv.gz"])
 def test_plain_rows_of_tasks(tmp_path: Path, form: str) -> None:
     """Tasks 1 to 100 with that many calls: p50 is 50, p95 95, p99 99, as the gate counts; by each format alike."""
     rows = [{"task": f"t{n}", "agent": "support", "fanout": n, "input_tokens": 10 * n, "output_tokens": n, "duration_ms": n}
@@ -290,8 +301,6 @@ def test_plain_rows_of_tasks(tmp_path: Path, form: str) -> None:
     text += "".join(",".join(str(value) for value in row.values()) + "\n" for row in rows)
     if form == "jsonl":
         jsonl(path, rows)
-    elif form == "csv":
-        path.write_text(text)
     elif form == "csv.gz":
         path.write_bytes(gzip.compress(text.encode()))
     else:
@@ -300,11 +309,12 @@ def test_plain_rows_of_tasks(tmp_path: Path, form: str) -> None:
 
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
-    found = of(measured(str(path)), "support", "fanout")
+    document = measured(str(path))
 
+    found = of(document, "support", "fanout")
     assert (found["p50"], found["p95"], found["p99"], found["max"], found["mean"]) == (50, 95, 99, 100, 50.5)
-    assert of(measured(str(path)), "support", "tokens")["p95"] == 11 * 95
-    assert of(measured(str(path)), "support", "tool_calls")["missing"] == 100
+    assert of(document, "support", "tokens")["p95"] == 11 * 95
+    assert of(document, "support", "tool_calls")["missing"] == 100
 
 
 def test_plain_rows_of_calls(tmp_path: Path) -> None:

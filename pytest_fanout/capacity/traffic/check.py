@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_fanout.capacity.traffic.measures import rows_of
-from pytest_fanout.capacity.traffic.steps import WRITTEN
+from pytest_fanout.capacity.traffic.steps import TIMES, WRITTEN
 
 Expression = Any
 _WORDS = {
@@ -16,6 +16,8 @@ _WORDS = {
     "duration_ms": "duration in ms",
     "fanout": "fanout",
     "tool_calls": "tool calls",
+    "started": "start",
+    "ended": "end",
 }
 
 
@@ -29,8 +31,8 @@ class BadRow:
     ids: tuple[str, ...]
 
 
-def bad_row(steps: Expression) -> BadRow | None:
-    """One row that cannot be; None: every row can."""
+def marked(steps: Expression) -> Expression:
+    """The rows that cannot be, each with its fault."""
     import ibis
 
     faults = []
@@ -40,11 +42,17 @@ def bad_row(steps: Expression) -> BadRow | None:
         none = said.isnull() | said.isnan() | said.isinf() | (said != said.floor())
         faults.append((text.notnull() & none.fill_null(True), f"text_{name}"))
         faults.append((value < 0, name))
+    faults += [(steps[f"text_{name}"].notnull() & steps[name].isnull(), f"text_{name}") for name in TIMES]
     faults.append((steps.cached > steps.input, "cached_over_input"))
     faults.append((steps.ended < steps.started, "ended"))
     fault = ibis.cases(*[(found.fill_null(False), ibis.literal(label)) for found, label in faults], else_=None)
-    marked = steps.mutate(fault=fault)
-    found = rows_of(marked.filter(marked.fault.notnull()).limit(1))
+    named = steps.mutate(fault=fault)
+    return named.filter(named.fault.notnull())
+
+
+def bad_row(steps: Expression) -> BadRow | None:
+    """One row that cannot be; None: every row can."""
+    found = rows_of(marked(steps).limit(1))
     if not found:
         return None
     row = found[0]
@@ -60,5 +68,5 @@ def _what(row: dict[str, Any]) -> str:
         return f"it ends ({row['ended']}) before it starts ({row['started']})"
     if fault.startswith("text_"):
         name = fault.removeprefix("text_")
-        return f"{_WORDS[name]}: {row[fault]!r} is no whole number"
+        return f"{_WORDS[name]}: {row[fault]!r} is no {'time' if name in TIMES else 'whole number'}"
     return f"{_WORDS[fault]}: {row[fault]:,} is below 0"

@@ -52,7 +52,14 @@ def classes_of(tasks: Expression, anchors: Mapping[str, Anchor], only: Sequence[
         compared = _compared(tasks, agent, found[agent], anchors[agent]) if agent in anchors else _Compared()
         made.append(
             ClassTraffic(
-                agent, every, distributions, weeks, events_of(weeks), compared.unlike, compared.weights, compared.by
+                agent,
+                every,
+                distributions,
+                weeks,
+                events_of(weeks),
+                compared.unlike,
+                compared.weights or {},
+                compared.by,
             )
         )
     return made

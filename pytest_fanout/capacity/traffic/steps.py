@@ -14,7 +14,6 @@ from pytest_fanout.errors import UsageError
 
 Expression = Any  # ibis has no types of its own that mypy could read
 
-_ATTRIBUTES = ("attributes", "span_attributes", "SpanAttributes", "resource_attributes", "ResourceAttributes")
 #: Operations that are no call of a model, whatever usage their span repeats.
 _NOT_MODEL = (
     "create_agent", "embeddings", "execute_tool", "invoke_agent", "invoke_workflow", "plan", "rerank", "retrieval",
@@ -161,6 +160,9 @@ SOURCES = (OTEL, LITELLM, LANGFUSE, TASKS, CALLS)
 _LANGFUSE_CACHED = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read")
 _LANGFUSE_WRITTEN = ("cache_creation_input_tokens", "input_cache_creation", "input_cache_write")
 _LANGFUSE_OUTPUT = ("output_reasoning_tokens", "output_reasoning", "output_audio_tokens")
+_LANGFUSE_BUCKETS = (*_LANGFUSE_CACHED, *_LANGFUSE_WRITTEN, *_LANGFUSE_OUTPUT)
+#: Columns that may hold attributes by their full names.
+ATTRIBUTES = ("attributes", "span_attributes", "SpanAttributes", "resource_attributes", "ResourceAttributes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,15 @@ def otel_attributes(reading: Reading) -> tuple[str, ...]:
     dotted = [name for names in OTEL.names.values() for name in names if "." in name]
     own = [name for name in (reading.class_by, *reading.columns.values()) if name]
     return tuple(dict.fromkeys([*dotted, *OTEL.classes, *own]))
+
+
+def nested_names(reading: Reading) -> tuple[str, ...]:
+    """Every name that may lie inside another column, of any kind of traces."""
+    dotted = [name for source in SOURCES for names in source.names.values() for name in names if "." in name]
+    dotted += [name for usage in _USAGE for name in (f"{usage}.{bucket}" for bucket in _LANGFUSE_BUCKETS)]
+    dotted += [name for source in SOURCES for name in source.classes if "." in name]
+    own = [name for name in (reading.class_by, *reading.columns.values()) if name and "." in name]
+    return tuple(dict.fromkeys([*dotted, *own]))
 
 
 def source_of(columns: Sequence[str], where: str, wanted: str | None) -> Source:
@@ -212,9 +223,13 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
     import ibis
 
     find = _Finder(rows, source, reading)
-    missing = [name for name in source.required if find.raw(name) is None]
+    # what somebody names is needed too: misspelt, it would read as unknown
+    missing = [name for name in (*reading.columns, *source.required) if find.raw(name) is None]
+    if reading.class_by and find.look_up(reading.class_by) is None:
+        missing.append("class")
     if missing:
-        looked = ", ".join(source.names.get(missing[0], ()))
+        own = reading.class_by if missing[0] == "class" else reading.columns.get(missing[0])
+        looked = own or ", ".join(source.names[missing[0]])
         raise UsageError(
             "trace-columns",
             f"holds no {missing[0]}: looked for {looked}",
@@ -256,9 +271,11 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
         "failed": status.isin(("error", "failure", "failed", "2", "status_code_error")).fill_null(False),
         "input": ibis.cases((is_unknown, ibis.null("int64")), else_=inputs),
         "cached": numbers["cached"],
-        "output": ibis.cases((is_unknown & (numbers["output"].fill_null(1) == 0), ibis.null("int64")), else_=numbers["output"]),
+        "output": ibis.cases(
+            (is_unknown & (numbers["output"].fill_null(1) == 0), ibis.null("int64")), else_=numbers["output"]
+        ),
         **{name: numbers[name] for name in ("duration_ms", "fanout", "tool_calls")},
-        **{f"text_{name}": find.written(name) for name in WRITTEN},
+        **{f"text_{name}": find.written(name) for name in (*WRITTEN, *TIMES)},
         "file": find.named("filename"),
         **{f"class_{index}": value for index, value in enumerate(classes)},
     }
@@ -268,6 +285,7 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
 _NUMBERS = ("input", "cached", "written", "output", "duration_ms", "fanout", "tool_calls")
 #: Fields whose text is kept for the check of numbers.
 WRITTEN = ("input", "cached", "output", "duration_ms", "fanout", "tool_calls")
+TIMES = ("started", "ended")
 
 
 def _langfuse_usage(find: _Finder) -> dict[str, Expression]:
@@ -275,8 +293,9 @@ def _langfuse_usage(find: _Finder) -> dict[str, Expression]:
     import ibis
 
     def bucket(names: Sequence[str]) -> Expression:
-        found = [find.as_number(find.named(f"{usage}.{name}")) for name in names for usage in _USAGE]
-        return ibis.coalesce(*found)
+        found = [find.look_up(f"{usage}.{name}") for name in names for usage in _USAGE]
+        numbers = [find.as_number(value) for value in found if value is not None]
+        return ibis.coalesce(*numbers) if numbers else ibis.null("int64")
 
     zero = ibis.literal(0, "int64")
     cached, written = bucket(_LANGFUSE_CACHED), bucket(_LANGFUSE_WRITTEN)
@@ -307,7 +326,7 @@ class _Finder:
         """What holds a field of a step; None: nothing does."""
         own = self.reading.columns.get(field)
         names = (own,) if own else self.source.names.get(field, ())
-        found = [value for name in names if (value := self._look_up(name)) is not None]
+        found = [value for name in names if (value := self.look_up(name)) is not None]
         if not found:
             return None
         if len(found) == 1:
@@ -322,14 +341,14 @@ class _Finder:
         return self._as_text(self.raw(field))
 
     def named(self, name: str) -> Expression:
-        return self._as_text(self._look_up(name))
+        return self._as_text(self.look_up(name))
 
     def written(self, field: str) -> Expression:
-        """The text of a number that is not stored as a whole number."""
+        """The text of a number or time that is stored as a text or a fraction."""
         import ibis
 
         value = self.raw(field)
-        if value is None or value.type().is_integer():
+        if value is None or not (value.type().is_string() or value.type().is_floating()):
             return ibis.null("string")
         return self._as_text(value)
 
@@ -372,14 +391,14 @@ class _Finder:
             return ibis.null("string")
         return value.cast("string").nullif("")
 
-    def _look_up(self, name: str) -> Expression | None:
+    def look_up(self, name: str) -> Expression | None:
         if name in self.types:
             return self._scalar(self.rows[name])
         outer, _, inner = name.partition(".")
         found = []
         if inner and outer in self.types:
             found.append(self._inside(self.rows[outer], inner, nested=True))
-        found += [self._inside(self.rows[column], name) for column in _ATTRIBUTES if column in self.types]
+        found += [self._inside(self.rows[column], name) for column in ATTRIBUTES if column in self.types]
         kept = [value for value in found if value is not None]
         if not kept:
             return None
