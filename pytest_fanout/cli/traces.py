@@ -79,7 +79,7 @@ def traces(
     SOURCE: files of OpenTelemetry spans (OTLP JSON), Langfuse observations, LiteLLM spend logs, or plain JSONL, CSV or
     Parquet, one row a call or one a task. With --connect tables of a warehouse: the rows stay there.
     """
-    _needs_ibis()
+    _prepare_ibis()
     asked = Reading(class_by, agent, _pairs(columns, "--column", _FIELDS), by_session, cached_apart)
     ours = dict(_pairs(renames, "--rename"))
     paths = [] if url else [Path(source) for source in sources]
@@ -106,13 +106,17 @@ def _open(paths: Sequence[Path], asked: Reading) -> _Table:
     return open_traces(paths, otel_attributes(asked), nested_names(asked), ATTRIBUTES)
 
 
-def _needs_ibis() -> None:
+def _prepare_ibis() -> None:
     if importlib.util.find_spec("ibis") is None or importlib.util.find_spec("duckdb") is None:
         raise UsageError(
             "no-traces-extra",
             "reading traces stands on ibis and DuckDB, which are not installed",
             mend="pip install 'pytest-fanout[traces]'",
         )
+    import ibis
+
+    # fused, a value that is used ten times would be worked out, and written into the SQL, ten times
+    ibis.options.sql.fuse_selects = False
 
 
 def _pairs(given: Sequence[str], option: str, known: Sequence[str] = ()) -> Mapping[str, str]:

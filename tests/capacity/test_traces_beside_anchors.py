@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +79,14 @@ def test_an_eval_set_like_production(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "WHAT THAT SAYS\n\n- support fanout: the gate's p95 is 19, production's 19 (x1.00); 0% of its tasks exceed every "
         "trial of the eval set\n"
     )
-    assert (
-        "support fanout                    10                10         19                19  x1.00        0.00      0%"
-        in page
-    )
-    assert "t01     5.00%               1" in page
+    assert re.search(r"^support fanout +10 +10 +19 +19 +x1\.00 +0\.00 +0%$", page, re.MULTILINE)
+    assert re.search(r"^t01 +5\.00% +1$", page, re.MULTILINE)
     assert "UNLIKE" not in page
 
 
-@pytest.mark.parametrize("form", ["map<string, string>", "json", "struct"])
+@pytest.mark.parametrize(
+    "form", ["struct", pytest.param("map", marks=pytest.mark.slow), pytest.param("json", marks=pytest.mark.slow)]
+)
 def test_tables_of_a_warehouse(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a database are counted there, their attributes in a map, in JSON or in a struct; its tables stay as they are."""
     monkeypatch.chdir(tmp_path)
@@ -102,7 +102,7 @@ def test_tables_of_a_warehouse(form: str, tmp_path: Path, monkeypatch: pytest.Mo
     for trace, span, parent, second, attributes in ROWS:
         given = {n: attributes.get(n) for n in names} if form == "struct" else attributes
         value = json.dumps(given) if form == "json" else f"{given}".replace("None", "NULL")
-        value = f"'{value}'" if form == "json" else f"MAP {value}" if form.startswith("map") else value
+        value = f"'{value}'" if form == "json" else f"MAP {value}" if form == "map" else value
         above = f"'{parent}'" if parent else "NULL"
         times = ", ".join(f"'2026-06-01 00:00:0{at}'" for at in (second, second + 1))
         connection.raw_sql(f"INSERT INTO spans VALUES ('{trace}', '{span}', {above}, {times}, {value})")
@@ -130,11 +130,13 @@ def questions(rows: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["bigquery", "snowflake"])
-def test_each_question_compiles_for_the_warehouse(dialect: str) -> None:
+def test_each_question_compiles_for_the_warehouse(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every expression becomes SQL of that warehouse, which reads as such; nothing was connected to."""
     import sqlglot
 
+    monkeypatch.setattr(ibis.options.sql, "fuse_selects", False)
     kind = "json" if dialect == "bigquery" else "map<string, string>"
     rows = ibis.table({**COLUMNS, "attributes": kind}, name="spans")
     for question, expression in questions(rows).items():

@@ -236,8 +236,25 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
             where=where,
             mend=f"name the column: --column {missing[0]}=NAME, or say with --as what kind of traces it is",
         )
-    operation, status = find.text("operation").lower(), find.text("status").lower()
-    numbers = _langfuse_usage(find) if source is LANGFUSE else {name: find.number(name) for name in _NUMBERS}
+    given = {name: find.text(name) for name in _TEXTS}
+    given |= {name: find.number(name) for name in (*_NUMBERS, "total")}
+    given |= {name: find.time(name) for name in TIMES}
+    given |= {f"text_{name}": find.written(name) for name in (*WRITTEN, *TIMES)}
+    if source is LANGFUSE:
+        given |= {name: find.as_number(find.in_usage(name)) for name in _LANGFUSE_BUCKETS}
+    chosen = (reading.class_by,) if reading.class_by else source.classes
+    classes = [ibis.literal(reading.agent)] if reading.agent else [find.named(name) for name in chosen]
+    given |= {f"class_{index}": value for index, value in enumerate(classes)}
+    # in two selections: what is looked up is then looked up once, however often it is used
+    return _understood(rows.select(**given, file=find.named("filename")), source, reading)
+
+
+def _understood(found: Expression, source: Source, reading: Reading) -> Expression:
+    """What the fields of a row mean: whether it is a call, of how many tokens."""
+    import ibis
+
+    operation, status = found.operation.lower(), found.status.lower()
+    numbers = _langfuse_usage(found) if source is LANGFUSE else {name: found[name] for name in _NUMBERS}
     said = numbers["input"].notnull() | numbers["output"].notnull()
     is_tool = operation.isin(_TOOL) | (operation == "call_mcp_tool")
     if source is OTEL:
@@ -247,68 +264,50 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
     elif source is LITELLM:
         other = operation.re_search("embed|image|speech|transcription|rerank|moderation|mcp").fill_null(False)
         # answered from the proxy's own cache: no model was asked
-        is_model = ~other & (find.text("answered").lower().fill_null("") != "true")
+        is_model = ~other & (found.answered.lower().fill_null("") != "true")
     else:
         is_model = operation.isnull() | ~operation.isin(_TOOL)
-    task = find.text("session") if reading.by_session else find.text("task")
-    started, ended = find.time("started"), find.time("ended")
-    chosen = (reading.class_by,) if reading.class_by else source.classes
-    classes = [ibis.literal(reading.agent)] if reading.agent else [find.named(name) for name in chosen]
     inputs = numbers["input"]
     if reading.cached_apart:
         inputs = inputs + numbers["cached"].fill_null(0) + numbers["written"].fill_null(0)
     # a prompt of no tokens does not exist: proxies write 0 where nobody told them
     is_unknown = inputs.fill_null(1) == 0
-    given = {
-        "task": task,
-        "span": find.text("span"),
-        "parent": find.text("parent"),
-        "kind": ibis.cases((is_model.fill_null(False), "model"), (is_tool.fill_null(False), "tool"), else_="other"),
-        "started": started,
-        "ended": ended,
-        "user": find.text("user"),
-        "tool": find.text("tool"),
-        "failed": status.isin(("error", "failure", "failed", "2", "status_code_error")).fill_null(False),
-        "input": ibis.cases((is_unknown, ibis.null("int64")), else_=inputs),
-        "cached": numbers["cached"],
-        "output": ibis.cases(
-            (is_unknown & (numbers["output"].fill_null(1) == 0), ibis.null("int64")), else_=numbers["output"]
-        ),
+    unknown = ibis.null("int64")
+    return found.select(
+        "span", "parent", "started", "ended", "user", "tool", "file",
+        *(name for name in found.columns if name.startswith(("class_", "text_"))),
+        task=found.session if reading.by_session else found.task,
+        kind=ibis.cases((is_model.fill_null(False), "model"), (is_tool.fill_null(False), "tool"), else_="other"),
+        failed=status.isin(("error", "failure", "failed", "2", "status_code_error")).fill_null(False),
+        input=ibis.cases((is_unknown, unknown), else_=inputs),
+        cached=numbers["cached"],
+        output=ibis.cases((is_unknown & (numbers["output"].fill_null(1) == 0), unknown), else_=numbers["output"]),
         **{name: numbers[name] for name in ("duration_ms", "fanout", "tool_calls")},
-        **{f"text_{name}": find.written(name) for name in (*WRITTEN, *TIMES)},
-        "file": find.named("filename"),
-        **{f"class_{index}": value for index, value in enumerate(classes)},
-    }
-    return rows.select(**given)
+    )  # fmt: skip
 
 
+_TEXTS = ("task", "span", "parent", "session", "user", "operation", "tool", "status", "answered")
 _NUMBERS = ("input", "cached", "written", "output", "duration_ms", "fanout", "tool_calls")
 #: Fields whose text is kept for the check of numbers.
 WRITTEN = ("input", "cached", "output", "duration_ms", "fanout", "tool_calls")
 TIMES = ("started", "ended")
 
 
-def _langfuse_usage(find: _Finder) -> dict[str, Expression]:
+def _langfuse_usage(found: Expression) -> dict[str, Expression]:
     """Buckets exclude each other; where the total says otherwise, the total is right."""
     import ibis
 
-    def bucket(names: Sequence[str]) -> Expression:
-        found = [find.look_up(f"{usage}.{name}") for name in names for usage in _USAGE]
-        numbers = [find.as_number(value) for value in found if value is not None]
-        return ibis.coalesce(*numbers) if numbers else ibis.null("int64")
-
-    zero = ibis.literal(0, "int64")
-    cached, written = bucket(_LANGFUSE_CACHED), bucket(_LANGFUSE_WRITTEN)
-    reasoning = sum((ibis.coalesce(bucket([name]), zero) for name in _LANGFUSE_OUTPUT), zero)
-    total, left, right = find.number("total"), find.number("input"), find.number("output")
-    output = ibis.cases(
-        (left + right == total, right),
-        else_=right + reasoning,
-    )
-    inputs = ibis.coalesce(total - output, left + cached.fill_null(0) + written.fill_null(0))
     unknown = ibis.null("int64")
+
+    def first(names: Sequence[str]) -> Expression:
+        return ibis.coalesce(*(found[name] for name in names))
+
+    cached, written = first(_LANGFUSE_CACHED), first(_LANGFUSE_WRITTEN)
+    reasoning = sum((found[name].fill_null(0) for name in _LANGFUSE_OUTPUT), ibis.literal(0, "int64"))
+    output = ibis.cases((found.input + found.output == found.total, found.output), else_=found.output + reasoning)
+    inputs = ibis.coalesce(found.total - output, found.input + cached.fill_null(0) + written.fill_null(0))
     return {
-        "input": ibis.cases((left.isnull(), unknown), else_=inputs), "cached": cached, "written": written,
+        "input": ibis.cases((found.input.isnull(), unknown), else_=inputs), "cached": cached, "written": written,
         "output": output, "duration_ms": unknown, "fanout": unknown, "tool_calls": unknown,
     }  # fmt: skip
 
@@ -340,6 +339,13 @@ class _Finder:
     def text(self, field: str) -> Expression:
         return self._as_text(self.raw(field))
 
+    def in_usage(self, bucket: str) -> Expression | None:
+        """A bucket of Langfuse's usage map."""
+        import ibis
+
+        found = [value for usage in _USAGE if (value := self.look_up(f"{usage}.{bucket}")) is not None]
+        return ibis.coalesce(*(self._as_text(value) for value in found)) if found else None
+
     def named(self, name: str) -> Expression:
         return self._as_text(self.look_up(name))
 
@@ -360,13 +366,11 @@ class _Finder:
 
         if value is None:
             return ibis.null("int64")
-        if value.type().is_integer():
-            return value.cast("int64")
         if value.type().is_string():
+            # by way of a fraction: "12.0" is 12, which some warehouses read as no whole number
             value = value.try_cast("float64")
-        # a number that is none is found by the check, which has its text
-        usable = value.notnull() & ~(value.isnan() | value.isinf()) if value.type().is_floating() else value.notnull()
-        return ibis.cases((usable, value), else_=None).cast("int64")
+        # a number that is none becomes unknown here, and the check finds it by its text
+        return value.cast("int64") if value.type().is_integer() else value.try_cast("int64")
 
     def time(self, field: str) -> Expression:
         import ibis
@@ -427,4 +431,4 @@ class _Finder:
             return value
         import ibis
 
-        return ibis.coalesce(value.str, value.int.cast("string"), value.float.cast("string"), value.bool.cast("string"))
+        return ibis.coalesce(value.str, value.int.cast("string"), value.float.cast("string"))
