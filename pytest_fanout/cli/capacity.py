@@ -64,7 +64,7 @@ def _page_options(command: Callable[..., None]) -> Callable[..., None]:
             "--format", "style", type=click.Choice(["table", "json", "md"]), default="table", show_default=True,
             help="How to print it.",
         ),
-        click.option("--plot", metavar="FILE.svg", help="Draw demand against capacity, and the cliffs, into this file."),
+        click.option("--plot", metavar="FILE.svg", help="Draw demand against capacity, and the cliffs."),
         click.option("--explain", is_flag=True, help="Print each formula with its values."),
     ):  # fmt: skip
         command = option(command)

@@ -1,4 +1,4 @@
-"""What production did, as its traces tell: distributions of a class over its tasks, weeks, and how unlike the eval set is.
+"""What production did, as its traces tell: distributions over tasks, weeks, and how unlike the eval set is.
 
 Tokens are None where they are not known. A percentile is the gate's: the smallest value that this share of tasks does
 not exceed, a value that a real task had.

@@ -92,7 +92,7 @@ def demand_axes(axes: Any, run: DemandCurve, base: DemandCurve | None, available
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     axes.grid(True, color="#e3e6ea", lw=0.6)
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="lower right", framealpha=1, edgecolor="none")
 
 
 def cliff_axes(axes: Any, cliffs: Cliffs) -> None:
@@ -110,7 +110,7 @@ def cliff_axes(axes: Any, cliffs: Cliffs) -> None:
     axes.axvline(cliffs.gpus_available, color=_CAPACITY, lw=1.5)
     axes.set_yticks(range(len(cells)), [" + ".join(cell.cliffs) or "today" for cell in cells])
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, most * 1.35)
+    axes.set_xlim(0, most * 1.55)
     axes.set_xlabel(f"GPUs; the line: {cliffs.gpus_available:,.0f} that can be had")
 
 

@@ -25,7 +25,7 @@ def sections(traffic: Traffic) -> list[Section]:
     """The page, most important first: what differs from the eval sets, then what there is."""
     found = []
     said = [line for each in traffic.classes for line in _says(each)]
-    found.append(Section("What that says", lines=tuple([*said, *_counting(traffic)])))
+    found.append(Section("What that says", lines=(*said, *_counting(traffic))))
     rows = [row for each in traffic.classes for row in _unlike_rows(each)]
     headers: tuple[str, ...] = (
         "class", "eval p50", "production p50", "eval p95", "production p95", "ratio", "distance", "beyond", "",
@@ -72,8 +72,8 @@ def _event(event: PlanningEvent) -> str:
     ]
     beside = f" (apart from that: {', '.join(apart)})" if apart else ""
     return (
-        f"planning event: tasks per user and day {event.before:.2f} -> {event.after:.2f} ({event.change:+.0%}) in the week "
-        f"from {event.monday}{beside}"
+        f"planning event: tasks per user and day {event.before:.2f} -> {event.after:.2f} ({event.change:+.0%}) "
+        f"in the week from {event.monday}{beside}"
     )
 
 

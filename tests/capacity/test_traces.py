@@ -140,7 +140,7 @@ def test_otlp_spans_by_hand(production: dict[str, Any]) -> None:
 
 
 def test_the_class_is_what_the_first_named_span_says(production: dict[str, Any]) -> None:
-    """The agent's name, of the first span that has one; the service, where no span has; a trace without a call is no task."""
+    """The agent's name, of the first span that has one, or the service's; a trace without a call is no task."""
     assert [each["agent"] for each in production["classes"]] == [
         "failing", "mcp", "nested", "shop", "silent", "support", "twice", "wrapped",
     ]  # fmt: skip
@@ -237,7 +237,10 @@ def test_langfuse_observations(tmp_path: Path) -> None:
     path = jsonl(
         tmp_path / "observations.jsonl",
         [
-            {**common, "id": "r", "type": "SPAN", "start_time": "2026-06-01 00:00:00.000", "end_time": "2026-06-01 00:00:09"},
+            {
+                **common, "id": "r", "type": "SPAN",
+                "start_time": "2026-06-01 00:00:00.000", "end_time": "2026-06-01 00:00:09",
+            },
             {
                 **common, "id": "a", "parent_observation_id": "r", "type": "GENERATION",
                 "start_time": "2026-06-01 00:00:01.000", "end_time": "2026-06-01 00:00:02",
@@ -254,14 +257,15 @@ def test_langfuse_observations(tmp_path: Path) -> None:
 
     document = measured(path)
 
-    assert {m: of(document, "support", m)["max"] for m in ("fanout", "tool_calls", "input_tokens", "output_tokens")} == {
+    names = ("fanout", "tool_calls", "input_tokens", "output_tokens")
+    assert {name: of(document, "support", name)["max"] for name in names} == {
         "fanout": 2, "tool_calls": 1, "input_tokens": 107, "output_tokens": 13,
     }  # fmt: skip
     assert of(document, "support", "duration_ms")["max"] == 9_000
 
 
 def test_litellm_spend_logs(tmp_path: Path) -> None:
-    """A session is a task; an answer of the proxy's cache, an embedding and a failure are no calls; 0 tokens are unknown."""
+    """A session is a task; answers of the proxy's cache, embeddings and failures are no calls; 0 tokens are unknown."""
     common = {"call_type": "acompletion", "session_id": "s1", "end_user": "u", "model": "m", "cache_hit": "False"}
     usage_object = {"usage_object": {"prompt_tokens_details": {"cached_tokens": 60}}}
 
@@ -294,8 +298,10 @@ def test_litellm_spend_logs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "csv.gz"])
 def test_plain_rows_of_tasks(tmp_path: Path, form: str) -> None:
     """Tasks 1 to 100 with that many calls: p50 is 50, p95 95, p99 99, as the gate counts; by each format alike."""
-    rows = [{"task": f"t{n}", "agent": "support", "fanout": n, "input_tokens": 10 * n, "output_tokens": n, "duration_ms": n}
-            for n in range(1, 101)]  # fmt: skip
+    rows: list[dict[str, Any]] = [
+        {"task": f"t{n}", "agent": "support", "fanout": n, "input_tokens": 10 * n, "output_tokens": n, "duration_ms": n}
+        for n in range(1, 101)
+    ]
     path = tmp_path / f"tasks.{form}"
     text = "task,agent,fanout,input_tokens,output_tokens,duration_ms\n"
     text += "".join(",".join(str(value) for value in row.values()) + "\n" for row in rows)

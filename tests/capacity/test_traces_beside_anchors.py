@@ -1,4 +1,4 @@
-"""``fanout-capacity traces`` beside the anchors of HEAD: how unlike the eval set is, and what its tasks should weigh."""
+"""``fanout-capacity traces`` beside the anchors of HEAD: how unlike the eval set is, and what tasks should weigh."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ COLUMNS = {
     "trace_id": "string", "span_id": "string", "parent_span_id": "string", "start_time": "timestamp",
     "end_time": "timestamp", "status_code": "string",
 }  # fmt: skip
+USAGE = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "100", "gen_ai.usage.output_tokens": "10"}
 ROWS = [
     ("t1", "r", None, 0, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"}),
-    ("t1", "a", "r", 1, {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "100", "gen_ai.usage.output_tokens": "10"}),
-    ("t1", "b", "a", 1, {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "100", "gen_ai.usage.output_tokens": "10"}),
+    ("t1", "a", "r", 1, USAGE),
+    ("t1", "b", "a", 1, USAGE),
     ("t1", "c", "r", 2, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}),
 ]  # fmt: skip
 
@@ -46,7 +47,7 @@ def traced(*words: str) -> dict[str, Any]:
 
 
 def test_the_gates_p95_beside_productions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eval tasks of 1 to 20 calls, production of 1 to 40: p95 19 and 38, half of it beyond, and 21/40 weigh on the last."""
+    """Eval tasks of 1 to 20 calls, production of 1 to 40: p95 19 and 38, half beyond, and 21/40 weigh on the last."""
     world = World.make(tmp_path / "project")
     world.anchor(make_run())
     world.commit("start")
@@ -76,8 +77,8 @@ def test_an_eval_set_like_production(tmp_path: Path, monkeypatch: pytest.MonkeyP
     page = CliRunner().invoke(main, ["traces", "tasks.jsonl"], catch_exceptions=False).stdout
 
     assert page.startswith(
-        "WHAT THAT SAYS\n\n- support fanout: the gate's p95 is 19, production's 19 (x1.00); 0% of its tasks exceed every "
-        "trial of the eval set\n"
+        "WHAT THAT SAYS\n\n- support fanout: the gate's p95 is 19, production's 19 (x1.00); 0% of its tasks exceed "
+        "every trial of the eval set\n"
     )
     assert re.search(r"^support fanout +10 +10 +19 +19 +x1\.00 +0\.00 +0%$", page, re.MULTILINE)
     assert re.search(r"^t01 +5\.00% +1$", page, re.MULTILINE)
@@ -88,7 +89,7 @@ def test_an_eval_set_like_production(tmp_path: Path, monkeypatch: pytest.MonkeyP
     "form", ["struct", pytest.param("map", marks=pytest.mark.slow), pytest.param("json", marks=pytest.mark.slow)]
 )
 def test_tables_of_a_warehouse(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a database are counted there, their attributes in a map, in JSON or in a struct; its tables stay as they are."""
+    """Rows of a database are counted there, attributes in a map, JSON or a struct; its tables stay as they are."""
     monkeypatch.chdir(tmp_path)
     connection = ibis.duckdb.connect(tmp_path / "house.db")
     names = sorted({name for *_, attributes in ROWS for name in attributes})

@@ -17,11 +17,14 @@ from pytest_fanout.records import ClassTraffic
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 Row = tuple[str, str, str | None, datetime, datetime, str, dict[str, str]]
-ANCHOR = {"small": [{"fanout": 1, "input_tokens": 100, "output_tokens": 10}], "large": [{"fanout": 5, "input_tokens": 500, "output_tokens": 50}]}  # fmt: skip
+ANCHOR = {
+    "small": [{"fanout": 1, "input_tokens": 100, "output_tokens": 10}],
+    "large": [{"fanout": 5, "input_tokens": 500, "output_tokens": 50}],
+}
 
 
 def spans() -> list[Row]:
-    """Three weeks of two users, task n of a day with n calls, each in a wrapper and with a tool; some usage is missing."""
+    """Three weeks of two users; the n-th task of a day has n calls, each in a wrapper, and a tool; some usage is missing."""
     rows: list[Row] = []
     for day in range(21):
         for user in ("ann", "bob"):

@@ -1,4 +1,4 @@
-"""From the columns of a source to steps: one row for each model call, tool call or other span, the same for all sources.
+"""From the columns of a source to steps: one row a model call, tool call or other span, the same for all sources.
 
 Everything here is an expression (ibis): it runs where the rows are. Names are looked for in this order: a column of
 that name, then the same name inside a column of attributes (a map, a struct or JSON).
@@ -51,7 +51,8 @@ OTEL = Source(
         ),
         "tool": ("gen_ai.tool.name", "tool.name"),
         "input": (
-            "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens", "llm.token_count.prompt",
+            "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens",
+            "llm.token_count.prompt",
         ),
         "cached": (
             "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
@@ -71,7 +72,10 @@ OTEL = Source(
     },
     ("fanout.agent", "gen_ai.agent.name", "service.name"),
     ("task", "span"),
-    (("resourceSpans",), ("trace_id", "span_id"), ("traceId", "spanId"), ("TraceId", "SpanId"), ("context", "parent_id")),
+    (
+        ("resourceSpans",), ("trace_id", "span_id"), ("traceId", "spanId"), ("TraceId", "SpanId"),
+        ("context", "parent_id"),
+    ),
 )  # fmt: skip
 LANGFUSE = Source(
     "langfuse",
@@ -93,7 +97,8 @@ LANGFUSE = Source(
     ("trace_name", "traceName"),
     ("task", "operation"),
     (
-        ("trace_id", "type", "provided_model_name"), ("trace_id", "type", "usage_details"), ("traceId", "type", "usageDetails"),
+        ("trace_id", "type", "provided_model_name"), ("trace_id", "type", "usage_details"),
+        ("traceId", "type", "usageDetails"),
         ("trace_id", "type", "parent_observation_id"), ("traceId", "type", "parentObservationId"),
     ),
 )  # fmt: skip
@@ -214,8 +219,8 @@ def source_of(columns: Sequence[str], where: str, wanted: str | None) -> Source:
 def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> Expression:
     """The steps of a source: task, span, parent, kind, started, ended, user, tool, failed, tokens, class_0 …
 
-    ``kind`` is ``model``, ``tool`` or ``other``. Numbers stay as they are written (``text_…``) beside what they say, so that a
-    check can tell a number that is none from one that is missing.
+    ``kind`` is ``model``, ``tool`` or ``other``. Numbers stay as they are written (``text_…``) beside what they say, so
+    that a check can tell a number that is none from one that is missing.
 
     Raises:
         UsageError: a column that the kind needs is not there.
