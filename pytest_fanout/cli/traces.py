@@ -178,8 +178,8 @@ def _measure(
         each = once(steps) if "span" in source.names else steps
         tasks = tasks_of(each, counted(each, nested="parent" in source.names), classes)
     tasks = renamed(tasks, names)
-    if files:
-        # nothing is written to somebody's warehouse: there each question starts from the rows
+    if files or tasks.get_backend().name == "pyspark":
+        # nothing is written to somebody's warehouse: there each question starts from the rows. Spark keeps it in memory
         tasks = held.enter_context(tasks.cache())
     made = classes_of(tasks, anchors, agents)
     return replace(_totals(rows_of(totals_of(steps, tasks))[0]), classes=tuple(made))

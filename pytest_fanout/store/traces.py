@@ -54,6 +54,8 @@ def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequen
     connection = ibis.duckdb.connect()
     # days and weeks are UTC, whatever this machine's clock says
     connection.raw_sql("SET TimeZone = 'UTC'")
+    # after two seconds it would be drawn into what machines read
+    connection.raw_sql("SET enable_progress_bar = false")
     files = "[" + ", ".join(_text(str(path)) for path in paths) + "]"
     with reading(paths):
         if kind == "parquet":

@@ -24,7 +24,7 @@ ANCHOR = {
 
 
 def spans() -> list[Row]:
-    """Three weeks of two users; the n-th task of a day has n calls, each in a wrapper, and a tool; some usage is missing."""
+    """Three weeks of two users; the n-th task of a day has n calls, each in a wrapper, and a tool; usage is missing."""
     rows: list[Row] = []
     for day in range(21):
         for user in ("ann", "bob"):
@@ -66,8 +66,8 @@ def measured(table: Any) -> tuple[list[ClassTraffic], dict[str, Any]]:
     steps = steps_of(table, OTEL, Reading(), "spans")
     assert bad_row(steps) is None
     each = once(steps)
-    tasks = tasks_of(each, counted(each, nested=True), len(OTEL.classes))
-    return classes_of(tasks, {"support": ANCHOR}), rows_of(totals_of(steps, tasks))[0]
+    with tasks_of(each, counted(each, nested=True), len(OTEL.classes)).cache() as tasks:
+        return classes_of(tasks, {"support": ANCHOR}), rows_of(totals_of(steps, tasks))[0]
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def plan(*words: str) -> Result:
 
 
 def test_a_picture_says_its_figures_in_words() -> None:
-    """95 of 100 windows need at most 95 GPUs; capacity, each combination of cliffs, and what does not fit stand there."""
+    """95 of 100 windows need at most 95 GPUs; capacity, each combination of cliffs, and what does not fit are told."""
     found = texts(plan_svg(RUN, BASE, 28.0, Cliffs(CELLS, 1, 28.0)))
 
     assert {"run: 95.0 in 95 % of minutes", "base: 5.0 in 95 % of minutes", "capacity: 28"} <= set(found)
@@ -98,8 +98,8 @@ def test_without_demand_there_is_nothing_to_draw(world: World) -> None:
     assert result.exit_code == 2
     assert not Path("plan.svg").exists()
     assert result.stderr == (
-        "error: baselines/fleet.toml: there are no GPUs to draw: a class has no demand, its tokens are unknown, a provider "
-        "serves the model, or the fleet is saturated\n"
+        "error: baselines/fleet.toml: there are no GPUs to draw: a class has no demand, its tokens are unknown, "
+        "a provider serves the model, or the fleet is saturated\n"
         "  mend: fanout-capacity plan says which; [demand.CLASS] in fleet.toml gives demand\n"
         "  see: docs/messages.md#nothing-to-plot\n"
     )

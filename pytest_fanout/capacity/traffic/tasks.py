@@ -167,8 +167,13 @@ def spreads_of(tasks: Expression) -> Expression:
     """
     import ibis
 
-    long = ibis.union(
-        *(tasks.select("agent", metric=ibis.literal(name), value=tasks[name].cast("int64")) for name in METRICS)
+    # one row a task and metric, of one pass over the tasks
+    each = tasks.select("agent", *METRICS, number=ibis.array(list(range(len(METRICS)))).unnest())
+    numbered = list(enumerate(METRICS))
+    long = each.select(
+        "agent",
+        metric=ibis.cases(*[(each.number == number, ibis.literal(name)) for number, name in numbered]),
+        value=ibis.cases(*[(each.number == number, each[name].cast("int64")) for number, name in numbered]),
     )
     counts = long.group_by("agent", "metric", "value").aggregate(n=long.count())
     known = counts.filter(counts.value.notnull())
