@@ -167,7 +167,8 @@ def _measure(
         source = source_of(table.columns, where, kind)
         found.append((source, steps_of(table, source, asked, where)))
     source, steps = found[0][0], found[0][1].union(*(one for _, one in found[1:])) if len(found) > 1 else found[0][1]
-    if files and not tables[0][1].endswith((".parquet", ".pq")):
+    spark = not files and steps.get_backend().name == "pyspark"
+    if spark or (files and not tables[0][1].endswith((".parquet", ".pq"))):
         # text is read once; columns of Parquet are read again for less than a copy of them takes
         steps = held.enter_context(steps.cache())
     _check(steps)
@@ -178,7 +179,7 @@ def _measure(
         each = once(steps) if "span" in source.names else steps
         tasks = tasks_of(each, counted(each, nested="parent" in source.names), classes)
     tasks = renamed(tasks, names)
-    if files or tasks.get_backend().name == "pyspark":
+    if files or spark:
         # nothing is written to somebody's warehouse: there each question starts from the rows. Spark keeps it in memory
         tasks = held.enter_context(tasks.cache())
     made = classes_of(tasks, anchors, agents)

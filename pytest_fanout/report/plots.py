@@ -16,7 +16,7 @@ from pytest_fanout.records import CliffCell, Cliffs
 _RUN, _BASE, _CAPACITY, _FAILS, _FITS, _INK = "#1f5fbf", "#8a8f98", "#b42318", "#d9574a", "#3f9a6b", "#24292f"
 #: Identifiers inside the file come from its content and this word, not from chance.
 _SALT = "pytest-fanout"
-_STYLE = {
+_STYLE: Any = {  # the names of matplotlib
     "svg.hashsalt": _SALT,
     "svg.fonttype": "none",  # text stays text: it can be searched, read aloud, and takes the reader's font
     "font.family": "sans-serif",

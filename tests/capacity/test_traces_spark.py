@@ -63,10 +63,10 @@ def spans() -> list[Row]:
 
 
 def measured(table: Any) -> tuple[list[ClassTraffic], dict[str, Any]]:
-    steps = steps_of(table, OTEL, Reading(), "spans")
-    assert bad_row(steps) is None
-    each = once(steps)
-    with tasks_of(each, counted(each, nested=True), len(OTEL.classes)).cache() as tasks:
+    with steps_of(table, OTEL, Reading(), "spans").cache() as steps:
+        assert bad_row(steps) is None
+        each = once(steps)
+        tasks = tasks_of(each, counted(each, nested=True), len(OTEL.classes)).cache()
         return classes_of(tasks, {"support": ANCHOR}), rows_of(totals_of(steps, tasks))[0]
 
 

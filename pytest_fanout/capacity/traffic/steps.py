@@ -385,8 +385,8 @@ class _Finder:
             return ibis.null("timestamp")
         kind = value.type()
         if kind.is_integer():
-            name = next(n for n in (self.reading.columns.get(field), *self.source.names[field]) if n in self.types)
-            if "nano" in name.lower():
+            names = (self.reading.columns.get(field, ""), *self.source.names[field])
+            if "nano" in next((name for name in names if name in self.types), "").lower():
                 return (value // 1_000_000).as_timestamp("ms").cast("timestamp")
             return value.as_timestamp("s").cast("timestamp")
         if kind.is_string():
@@ -407,7 +407,9 @@ class _Finder:
         found = []
         if inner and outer in self.types:
             found.append(self._inside(self.rows[outer], inner, nested=True))
-        found += [self._inside(self.rows[column], name) for column in ATTRIBUTES if column in self.types]
+        # ids and times are columns; what has a dot, or what somebody names, may be an attribute
+        if inner or name == self.reading.class_by or name in self.reading.columns.values():
+            found += [self._inside(self.rows[column], name) for column in ATTRIBUTES if column in self.types]
         kept = [value for value in found if value is not None]
         if not kept:
             return None
