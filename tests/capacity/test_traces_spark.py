@@ -15,7 +15,12 @@ from pytest_fanout.capacity.traffic.steps import OTEL, Reading, steps_of
 from pytest_fanout.capacity.traffic.tasks import counted, once, tasks_of, totals_of
 from pytest_fanout.records import ClassTraffic
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
+# pyspark leaves its sockets to the garbage collector
+_LEFT = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", *_LEFT),
+]
 Row = tuple[str, str, str | None, datetime, datetime, str, dict[str, str]]
 ANCHOR = {
     "small": [{"fanout": 1, "input_tokens": 100, "output_tokens": 10}],
