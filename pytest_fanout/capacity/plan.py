@@ -68,10 +68,11 @@ class GpuWindows:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan of the fleet, and the windows of GPUs of each class (anchor or None, run)."""
+    """The plan of the fleet, and the windows of GPUs (anchor or None, run) of each class and of the whole."""
 
     fleet: FleetPlan | None
     classes: Mapping[str, tuple[GpuWindows | None, GpuWindows]]
+    whole: tuple[GpuWindows | None, GpuWindows] | None = None
 
 
 def plan_fleet(
@@ -127,7 +128,7 @@ def plan_fleet(
     signals = scaling_signals(calibration, fleet.slo, fleet.memory.sequences_per_replica_max) if calibration else ()
     notes = tuple(_notes(run, side_run))
     plan = FleetPlan(tuple(sorted(drawn)), side_base, side_run, growth, worst, notes, signals)
-    return Planned(plan, classes)
+    return Planned(plan, classes, None if of_run is None else (of_base, of_run))
 
 
 def with_windows(projection: Projection, planned: Planned) -> Projection:

@@ -13,12 +13,14 @@ import click
 from pytest_fanout.capacity.plan import Planned, plan_fleet, with_windows
 from pytest_fanout.capacity.profiles import BUILT_IN, Profile
 from pytest_fanout.capacity.project import profile_of, project_sides, sides_of
+from pytest_fanout.cli import plotting
 from pytest_fanout.cli.calibrate import calibrate
 from pytest_fanout.cli.console import FanoutGroup, clean
 from pytest_fanout.cli.forecast import forecast
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_of
 from pytest_fanout.cli.sweep import sweep_group
+from pytest_fanout.cli.traces import traces
 from pytest_fanout.config import Settings, find_settings
 from pytest_fanout.errors import ConfigError, UsageError
 from pytest_fanout.gate import committed_budget
@@ -43,6 +45,7 @@ def main() -> None:
 main.add_command(calibrate)
 main.add_command(forecast)
 main.add_command(sweep_group)
+main.add_command(traces)
 
 
 @main.command()
@@ -66,6 +69,7 @@ def _page_options(command: Callable[..., None]) -> Callable[..., None]:
             "--format", "style", type=click.Choice(["table", "json", "md"]), default="table", show_default=True,
             help="How to print it.",
         ),
+        click.option("--plot", metavar="FILE.svg", help="Draw demand against capacity, and the cliffs."),
         click.option("--explain", is_flag=True, help="Print each formula with its values."),
     ):  # fmt: skip
         command = option(command)
@@ -74,23 +78,25 @@ def _page_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @main.command()
 @_page_options
-def plan(agents: tuple[str, ...], style: str, explain: bool) -> None:
+def plan(agents: tuple[str, ...], style: str, plot: str | None, explain: bool) -> None:
     """What the anchors of HEAD ask of the fleet today, by fleet.toml of the work tree."""
+    plotting.check(plot)
     settings = find_settings(Path.cwd())
     run = samples_at(settings, "HEAD", repository_of(settings))
-    _say(settings, {}, run, agents, style, explain=explain, compared=False)
+    _say(settings, {}, run, agents, style, plot, explain=explain, compared=False)
 
 
 @main.command()
 @click.argument("base")
 @click.argument("run")
 @_page_options
-def compare(base: str, run: str, agents: tuple[str, ...], style: str, explain: bool) -> None:
+def compare(base: str, run: str, agents: tuple[str, ...], style: str, plot: str | None, explain: bool) -> None:
     """BASE beside RUN on the same demand: each a commit (its anchors) or a report of `pytest --fanout-budget`."""
+    plotting.check(plot)
     settings = find_settings(Path.cwd())
     repo = repository_of(settings)
     _say(
-        settings, samples_at(settings, base, repo), samples_at(settings, run, repo), agents, style,
+        settings, samples_at(settings, base, repo), samples_at(settings, run, repo), agents, style, plot,
         explain=explain, compared=True,
     )  # fmt: skip
 
@@ -129,6 +135,7 @@ def _say(
     run: Mapping[str, OfClass],
     agents: tuple[str, ...],
     style: str,
+    plot: str | None,
     *,
     explain: bool,
     compared: bool,
@@ -142,6 +149,8 @@ def _say(
         )
     priced = _price(settings, base, {name: run[name] for name in (agents or sorted(run))})
     fleet, plan = priced.fleet, priced.planned.fleet
+    if plot is not None:
+        plotting.draw(plot, priced.planned, fleet)
     if style == "json":
         document = plan_page.document(priced.projections, plan, fleet)
         if explain:

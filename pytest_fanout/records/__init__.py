@@ -107,6 +107,7 @@ from pytest_fanout.records.priced import (
     WorstCase,
 )
 from pytest_fanout.records.sweep import Sweep, SweepLevel
+from pytest_fanout.records.traffic import ClassTraffic, Distribution, PlanningEvent, Traffic, Unlike, Week
 
 __all__ = [
     "MEASURED",
@@ -132,6 +133,7 @@ __all__ = [
     "ClassDemand",
     "ClassResult",
     "ClassTotal",
+    "ClassTraffic",
     "CliffCell",
     "CliffInputs",
     "Cliffs",
@@ -140,6 +142,7 @@ __all__ = [
     "ControlTrial",
     "Customer",
     "Demand",
+    "Distribution",
     "Endpoint",
     "EvalSet",
     "EvalTask",
@@ -169,6 +172,7 @@ __all__ = [
     "Outlook",
     "Part",
     "Past",
+    "PlanningEvent",
     "Power",
     "Prices",
     "Problem",
@@ -200,13 +204,16 @@ __all__ = [
     "TaskRun",
     "ToolCall",
     "Totals",
+    "Traffic",
     "TreeLine",
     "Trend",
     "TrendStep",
     "TrialFacts",
     "Turn",
+    "Unlike",
     "Verdict",
     "Visit",
     "VisitedTrial",
+    "Week",
     "WorstCase",
 ]
