@@ -436,12 +436,12 @@ def _notes(run: _Fleet, side: Side) -> list[str]:
         tasks = min(stream.means.tasks for stream in run.streams)
         if side.eval_share > 0.5:
             notes.append(
-                f"{side.eval_share:.0%} of the variance of GPUs is that of {tasks} eval tasks, not of traffic: "
+                f"{100 * side.eval_share:.0f} % of the variance of GPUs is that of {tasks} eval tasks, not of traffic: "
                 "add eval tasks before you buy GPUs."
             )
         else:
             notes.append(
-                f"{1 - side.eval_share:.0%} of the variance of GPUs is that of arrivals, the rest the eval set's."
+                f"{100 - 100 * side.eval_share:.0f} % of the variance of GPUs is that of arrivals, the rest the eval set's."
             )
     other = side.load.gpus_other
     if other is not None and side.load.gpus:

@@ -142,7 +142,7 @@ def test_it_says_what_is_uncertain():
     assert plan.notes[0].endswith(
         "of the variance of GPUs is that of 30 eval tasks, not of traffic: add eval tasks before you buy GPUs."
     )
-    assert planned(None, {"t": [trial()]}).notes[0].startswith("100% of the variance of GPUs is that of arrivals")
+    assert planned(None, {"t": [trial()]}).notes[0].startswith("100 % of the variance of GPUs is that of arrivals")
 
 
 def test_bursty_minutes_stand_beside():
