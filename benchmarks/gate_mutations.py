@@ -9,8 +9,8 @@ draws the same ones while other lines change. What changes only an annotation is
 
 One process holds all the tests, collected, and has run each once on the unchanged code. For each change a child is
 forked, in which the changed functions get their new code, and runs the tests of the line, fast ones first, until one
-fails. What lies outside of functions (a constant, the fields of a class), and all that was not noticed this way, is
-tried in a child that has not imported our package and imports the changed text.
+fails, or until ``--seconds`` are over: then it was not noticed. What lies outside of functions (a constant, the fields
+of a class) is tried in a child that has not imported our package and imports the changed text.
 
 Prints each that was not noticed, as file, line and change, and the share that was. Exits with 1 below 98 %. What the
 file of ``--json`` holds already is not tried again; ``--again`` tries those of it that were not noticed, with the tests
@@ -43,10 +43,14 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ROOT / "tests" / "gate"
+#: Those that run the gate in their own process: a change is in no other one.
+TESTS = [
+    "tests/gate",
+    *(f"tests/cli/test_{name}.py" for name in ("baseline_cli", "init_and_owners", "what_people_see")),
+    *(f"tests/session/test_{name}.py" for name in ("junit", "session_messages", "unbegun_classes")),
+]
 SUBJECTS = [*sorted((ROOT / "pytest_fanout" / "gate").glob("*.py")), ROOT / "pytest_fanout" / "store" / "base.py"]
 LIMIT_S = 60  # of one test
-LONG_S = 600  # of all tests of a change, on a busy machine
 WANTED = 0.98
 _WORDS = ("Eq", "NotEq", "Lt", "LtE", "Gt", "GtE")
 OPERATORS = [
@@ -175,40 +179,36 @@ class Known:
             json.dumps({"lines": [[*key, nodes] for key, nodes in self._lines.items()], "seconds": self._seconds})
         )
 
+    def has(self, node: str) -> bool:
+        return node in self._seconds
+
+    def learn(self, items: list[pytest.Item]) -> None:
+        """Run these once under coverage; ends the program if one fails."""
+        import coverage
+
+        measured = coverage.Coverage(data_file=None, include=[str(path) for path in SUBJECTS], config_file=False)
+        measured.start()
+        for item, after in itertools.zip_longest(items, items[1:]):
+            measured.switch_context(item.nodeid)
+            begun = time.monotonic()
+            failed = first_failure(item, after)
+            self._seconds[item.nodeid] = round(time.monotonic() - begun, 3)
+            if failed:
+                pytest.exit(f"on the unchanged code: {failed}", returncode=3)
+        measured.stop()
+        for path in SUBJECTS:
+            for line, nodes in measured.get_data().contexts_by_lineno(str(path)).items():
+                self._lines.setdefault((str(path.relative_to(ROOT)), line), []).extend(filter(None, nodes))
+
     def tests_of(self, change: Change) -> list[str]:
         """Those that run the line, or any of its module where none does: fast ones first, of each file one in turn."""
         name = str(change.path.relative_to(ROOT))
-        nodes = self._lines.get((name, change.line)) or {
-            node for (path, _), nodes in self._lines.items() if path == name for node in nodes
-        }
+        nodes = set(self._lines.get((name, change.line), ()))
+        nodes = nodes or {node for (path, _), nodes in self._lines.items() if path == name for node in nodes}
         files: dict[str, list[str]] = {}
         for node in sorted(nodes, key=lambda node: (self._seconds[node], node)):
             files.setdefault(node.partition("::")[0], []).append(node)
         return [node for row in itertools.zip_longest(*files.values()) for node in row if node is not None]
-
-
-def run_all(items: list[pytest.Item]) -> Known:
-    """Run each test once under coverage; ends the program if one fails."""
-    import coverage
-
-    measured = coverage.Coverage(data_file=None, include=[str(path) for path in SUBJECTS], config_file=False)
-    seconds: dict[str, float] = {}
-    measured.start()
-    for item, after in itertools.zip_longest(items, items[1:]):
-        measured.switch_context(item.nodeid)
-        begun = time.monotonic()
-        failed = first_failure(item, after)
-        seconds[item.nodeid] = round(time.monotonic() - begun, 3)
-        if failed:
-            pytest.exit(f"on the unchanged code: {failed}", returncode=3)
-    measured.stop()
-    data = measured.get_data()
-    lines = {
-        (str(path.relative_to(ROOT)), line): [node for node in nodes if node]
-        for path in SUBJECTS
-        for line, nodes in data.contexts_by_lineno(str(path)).items()
-    }
-    return Known({key: nodes for key, nodes in lines.items() if nodes}, seconds)
 
 
 def first_failure(item: pytest.Item, after: pytest.Item | None) -> str | None:
@@ -246,18 +246,19 @@ def new_code(source: str, other: str, path: str) -> list[tuple[CodeType, CodeTyp
 class Trying:
     """A plugin of pytest: instead of running the tests once it runs those of each change, in a child for each."""
 
-    def __init__(self, changes: list[Change], known: Path, outcomes: Path, until: float) -> None:
+    def __init__(self, changes: list[Change], known: Path, outcomes: Path, until: float, seconds: float) -> None:
         self._changes = changes
         self._known = known
         self._outcomes = outcomes
         self._until = until
+        self._seconds = seconds
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        if not self._known.exists():
-            run_all(session.items).write(self._known)
-        known = Known.read(self._known)
+        known = Known.read(self._known) if self._known.exists() else Known({}, {})
+        known.learn([item for item in session.items if not known.has(item.nodeid)])
+        known.write(self._known)
         self._prepare()
         functions: dict[str, list[FunctionType]] = {}
         for thing in gc.get_objects():
@@ -274,7 +275,7 @@ class Trying:
                 continue
             nodes = known.tests_of(change)
             begun = time.monotonic()
-            noticed_by = in_child(partial(self._run, mine, pairs, [items[node] for node in nodes]))
+            noticed_by = in_child(partial(self._run, mine, pairs, [items[node] for node in nodes if node in items]))
             keep(self._outcomes, change, len(nodes), noticed_by, time.monotonic() - begun)
         return True
 
@@ -292,7 +293,10 @@ class Trying:
                 if function.__code__ == old:
                     function.__code__ = new
                     break
+        until = time.monotonic() + self._seconds
         for item, after in itertools.zip_longest(items, items[1:]):
+            if time.monotonic() > until:
+                break
             signal.alarm(LIMIT_S)
             failed = first_failure(item, after)
             if failed:
@@ -331,11 +335,22 @@ class FirstFailure:
             self.said = report.nodeid
 
 
-def imported_anew(change: Change, nodes: list[str]) -> str:
+class Until:
+    """A plugin of pytest that lets no test begin after some moment."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+
+    def pytest_runtest_setup(self) -> None:
+        if time.monotonic() > self._until:
+            pytest.exit("out of time", returncode=0)
+
+
+def imported_anew(change: Change, nodes: list[str], seconds: float) -> str:
     sys.meta_path.insert(0, Changed(change))
     first = FirstFailure()
-    signal.alarm(LONG_S)
-    code = pytest.main([*OPTIONS, "-x", *nodes], plugins=[first])
+    signal.alarm(int(seconds) + 2 * LIMIT_S)
+    code = pytest.main([*OPTIONS, "-x", *nodes], plugins=[first, Until(time.monotonic() + seconds)])
     return "" if code == 0 else first.said or f"pytest: exit code {int(code)}"
 
 
@@ -367,10 +382,8 @@ def in_child(work: Callable[[], str]) -> str | None:
     return said_of_it or None
 
 
-def outcomes_of(path: Path) -> dict[str, Outcome]:
-    if not path.exists():
-        return {}
-    return {entry[0]: Outcome(*entry) for entry in map(json.loads, path.read_text().splitlines())}
+def outcomes_of(path: Path) -> list[Outcome]:
+    return [Outcome(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def keep(path: Path, change: Change, tests: int, noticed_by: str | None, seconds: float) -> None:
@@ -384,6 +397,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=220)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no further change after that")
+    parser.add_argument("--seconds", type=float, default=600.0, help="give up a change after that")
     parser.add_argument("--known", type=Path, help="keeps which test runs which line, for later runs on the same tests")
     parser.add_argument("--json", type=Path, help="where the outcome of each change goes, a line for each try")
     parser.add_argument("--again", action="store_true", help="try those that were not noticed once more")
@@ -394,7 +408,8 @@ def main() -> int:
     known_at, outcomes_at = given.known or folder / "known.json", given.json or folder / "outcomes.json"
     made = (change_of(place) for place in places(given.seed))
     drawn = list(itertools.islice((change for change in made if change is not None), given.count))
-    before = outcomes_of(outcomes_at)
+    earlier = outcomes_of(outcomes_at)
+    before = {outcome.key: outcome for outcome in earlier}
     todo = [
         change
         for change in drawn
@@ -407,22 +422,23 @@ def main() -> int:
     if child == 0:
         code = 3
         try:
-            code = int(pytest.main([*OPTIONS, str(TESTS)], plugins=[Trying(todo, known_at, outcomes_at, until)]))
+            code = int(
+                pytest.main([*OPTIONS, *TESTS], plugins=[Trying(todo, known_at, outcomes_at, until, given.seconds)])
+            )
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     if os.waitstatus_to_exitcode(status) not in (0, 5):
         return 3
-    known, tried = Known.read(known_at), outcomes_of(outcomes_at)
+    known, tried = Known.read(known_at), {outcome.key for outcome in outcomes_of(outcomes_at)[len(earlier) :]}
     for change in todo:
-        now = tried.get(change.key)
-        if time.monotonic() > until or (now is not None and now.noticed_by is not None):
+        if time.monotonic() > until or change.key in tried:
             continue
         at, nodes = time.monotonic(), known.tests_of(change)
-        noticed_by = in_child(partial(imported_anew, change, nodes)) if nodes else None
+        noticed_by = in_child(partial(imported_anew, change, nodes, given.seconds)) if nodes else None
         keep(outcomes_at, change, len(nodes), noticed_by, time.monotonic() - at)
-    tried = outcomes_of(outcomes_at)
-    outcomes = [tried[change.key] for change in drawn if change.key in tried]
+    last = {outcome.key: outcome for outcome in outcomes_of(outcomes_at)}
+    outcomes = [last[change.key] for change in drawn if change.key in last]
     for outcome in outcomes:
         if outcome.noticed_by is None:
             print(f"not noticed ({outcome.tests} tests): {outcome.change}")

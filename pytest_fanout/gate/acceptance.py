@@ -21,6 +21,7 @@ from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening
 from pytest_fanout.gate.lowering import lowered_by_luck
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
@@ -175,7 +176,7 @@ def _check_run(run: Run, settings: Settings) -> None:
     if changed:
         raise NotAccepted(
             "inputs-changed",
-            f"the report is of another tree: {', '.join(changed[:5])} differ{'s' if len(changed) == 1 else ''} now",
+            f"the report is of another tree: {listed(changed)} differ{'s' if len(changed) == 1 else ''} now",
             mend="run `pytest --fanout-budget` again (or merge the main branch first, for a report of CI)",
         )
 
@@ -183,10 +184,9 @@ def _check_run(run: Run, settings: Settings) -> None:
 def _check_recordings(run: Run, agents: Collection[str], settings: Settings) -> None:
     others = other_recordings(run, agents, RecordingStore(settings.recordings))
     if others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
         raise NotAccepted(
             "recordings-replaced",
-            f"other recordings stand there than the run made or replayed: {', '.join(others[:5])}{more}",
+            f"other recordings stand there than the run made or replayed: {listed(others)}",
             mend="let no two runs record the same tasks at once; run `pytest --fanout-budget` again, then accept",
         )
 

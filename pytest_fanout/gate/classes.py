@@ -12,6 +12,7 @@ from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
 from pytest_fanout.gate.drift import of_drift, of_taken_away
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
@@ -249,12 +250,11 @@ def _mismatch(agent: str, head: Baseline, measured: Measured, run: Run, accept: 
                 other.append(f"{name} (trial {index + 1})")
     if not other:
         return []
-    shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
     return [
         Problem(
             "mismatch",
-            f"{agent}: the recordings that the committed anchor names do not give its numbers, or are gone: {shown}; "
-            f"mend: {accept}",
+            f"{agent}: the recordings that the committed anchor names do not give its numbers, or are gone: "
+            f"{listed(other)}; mend: {accept}",
             "mismatch",
             agent,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import UsageError
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.tree import folder_of
 from pytest_fanout.records import MEASURED, Run, TaskRun
 from pytest_fanout.store.conflicts import Sides, sides_of, stage, take_file, take_folder, unmerged
@@ -67,10 +68,9 @@ def find_conflict(repo: Repository, settings: Settings, main: str | None) -> Con
         else:
             others.append(path)
     if others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
         raise UsageError(
             "conflict-elsewhere",
-            f"other files are unmerged as well: {', '.join(others[:5])}{more}",
+            f"other files are unmerged as well: {listed(others)}",
             mend="resolve these by hand and git add them: recordings are replayed against the code as it will be",
         )
     side = {"ours": sides.ours, "theirs": sides.theirs, None: sides.main}[main]
