@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_fanout.gate.advice import cause
-from pytest_fanout.gate.listing import listed
+from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.judge import TrialTable, table_of_runs
 from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun
 
@@ -259,16 +259,17 @@ def of_session(run: Run) -> Iterator[Problem]:
     facts, totals = run.session, run.totals
     invalid = any(problem.verdict == "invalid" for problem in run.problems)
     if totals.unattributed and not invalid:
+        alone = totals.unattributed == 1
         yield Problem(
             "unattributed-calls",
-            f"{totals.unattributed} model call{' belongs' if totals.unattributed == 1 else 's belong'} to no task; "
-            f"mend: make {'it' if totals.unattributed == 1 else 'them'} inside a task, or in aside()",
+            f"{counted(totals.unattributed, 'model call')} {'belongs' if alone else 'belong'} to no task; "
+            f"mend: make {'it' if alone else 'them'} inside a task, or in aside()",
             "invalid",
         )
     if totals.unclassified and not invalid:
         yield Problem(
             "unclassified-calls",
-            f"{totals.unclassified} request{'' if totals.unclassified == 1 else 's'} went to a model endpoint that no "
+            f"{counted(totals.unclassified, 'request')} went to a model endpoint that no "
             "codec reads; "
             "mend: add one with the hook pytest_fanout_codecs",
             "invalid",

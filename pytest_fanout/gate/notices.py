@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.few_trials import few_words
-from pytest_fanout.gate.listing import listed
+from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.gate.loosening import pass_share_fell
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.judge import TrialTable
@@ -56,8 +56,7 @@ def notices_of(
     if few and tasks:
         yield notice(
             "few-tasks",
-            f"with {tasks} task{'' if tasks == 1 else 's'} {', '.join(few)} is simply the largest value, "
-            "not a percentile",
+            f"with {counted(tasks, 'task')} {', '.join(few)} is simply the largest value, not a percentile",
         )
     if anchor is not None:
         short = few_words(anchor, run, rules, is_committed=True)

@@ -1,4 +1,4 @@
-"""HEAD's own anchor bounds the run as well, where it is the tighter one. Digests are compared for being the same only."""
+"""HEAD's own anchor bounds the run as well, where it is the tighter one; digests are only ever the same or not."""
 
 from __future__ import annotations
 
