@@ -43,11 +43,14 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Those that run the gate in their own process: a change is in no other one.
+#: Those that run the gate in their own process: a change is in no other one. Fixtures of a project run others.
+ELSEWHERE = {"project", "accepted", "grown", "granted", "gated"}
 TESTS = [
     "tests/gate",
     *(f"tests/cli/test_{name}.py" for name in ("baseline_cli", "init_and_owners", "what_people_see")),
     *(f"tests/session/test_{name}.py" for name in ("junit", "session_messages", "unbegun_classes")),
+    "tests/judge/test_causes.py",
+    "tests/store/test_worktree.py",
 ]
 SUBJECTS = [*sorted((ROOT / "pytest_fanout" / "gate").glob("*.py")), ROOT / "pytest_fanout" / "store" / "base.py"]
 LIMIT_S = 60  # of one test
@@ -252,6 +255,9 @@ class Trying:
         self._outcomes = outcomes
         self._until = until
         self._seconds = seconds
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if not ELSEWHERE & set(getattr(item, "fixturenames", ()))]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
