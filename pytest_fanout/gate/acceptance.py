@@ -92,7 +92,7 @@ def plan_accept(
     now = int(datetime(today.year, today.month, today.day, tzinfo=UTC).timestamp())
     verdict = evaluate(replace(run, base=base, head=head), repo, settings, today=today, now=now)
     _check_session(verdict)
-    base_tree = read_tree(repo, base.rev, settings, "the base commit", is_history=True)
+    base_tree = read_tree(repo, base.rev, settings, "the base commit")
     head_tree = read_tree(repo, str(head.rev), settings, "HEAD")
     chosen = _choose(agents, run, base_tree, head_tree)
     author = Author(repo, settings, base, reason, requested_by, today)
@@ -254,13 +254,14 @@ def _plan_class(
         changes += [Change("metric", name, "all", None, value) for name, value in sorted(values.items())]
     else:
         changes = list(loosening(origin, anchor, limits))
-        if any(change.name == "pass.share" for change in changes):
-            raise NotAccepted(
-                "pass-share-fell",
-                f"the anchor of {agent} would be lowered by a run in which fewer trials pass "
-                f"({changes[0].old} -> {changes[0].new})",
-                mend="mend what fails first: an anchor goes down only when the work is still done",
-            )
+        for change in changes:
+            if change.name == "pass.share":
+                raise NotAccepted(
+                    "pass-share-fell",
+                    f"the anchor of {agent} would be lowered by a run in which fewer trials pass "
+                    f"({change.old} -> {change.new})",
+                    mend="mend what fails first: an anchor goes down only when the work is still done",
+                )
         lucky = lowered_by_luck(origin, anchor, result, limits, budget.judge_for(agent)) if not changes else ()
         if lucky:
             raise NotAccepted(

@@ -40,6 +40,9 @@ from pytest_fanout.records import (
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
 
+#: A metric's scope in words.
+_SCOPES = {"all": "", "common": " of the common tasks"}
+
 #: Verdicts that only the whole class can have: a shard says `shard` instead.
 _OF_THE_WHOLE = frozenset(
     {"pass", "approved", "waived", "regressed", "inconclusive", "unapproved", "mismatch", "no-baseline"}
@@ -287,7 +290,7 @@ def _metrics(
     common = set(table.statuses) & set(measured.table.statuses)
     if not measured.partial:
         results += beside(table, measured.table, limits)
-    if measured.partial or common != set(table.statuses) or common != set(measured.table.statuses):
+    if measured.partial or set(table.statuses) != set(measured.table.statuses):
         if common:
             results += beside(table.only(common), measured.table.only(common), limits, scope="common")
         elif measured.partial:
@@ -341,7 +344,7 @@ def _of_metrics(
     for metric in metrics:
         if not metric.gated:
             continue
-        where = f"{agent}: {metric.name}" + (" of the common tasks" if metric.scope == "common" else "")
+        where = f"{agent}: {metric.name}{_SCOPES[metric.scope]}"
         top = maxima.get(metric.name)
         if metric.run is None:
             problems.append(

@@ -202,14 +202,14 @@ def committed_budget(
     if base is None or base.rev in (None, head.rev):
         return tree.budget, tree.problems
     before = settings_at(repo, str(base.rev), settings)
-    old = read_tree(repo, str(base.rev), before, "the base commit", is_history=True)
+    old = read_tree(repo, str(base.rev), before, "the base commit")
     budget, problems = effective(old, tree, today)
     return budget, (*tree.problems, *problems)
 
 
 def read_anchors(repo: Repository, rev: str, settings: Settings) -> dict[str, Baseline]:
     """The anchors that a commit holds; those that cannot be read are left out (``evaluate`` reports them)."""
-    return dict(read_tree(repo, rev, settings, rev[:12]).anchors)
+    return dict(read_tree(repo, rev, settings, rev).anchors)
 
 
 def anchors_between(
