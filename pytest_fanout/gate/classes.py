@@ -341,9 +341,7 @@ def _of_metrics(
 ) -> list[Problem]:
     problems = []
     maxima = {limit.name: limit.max for limit in limits}
-    for metric in metrics:
-        if not metric.gated:
-            continue
+    for metric in [each for each in metrics if each.gated]:
         where = f"{agent}: {metric.name}{_SCOPES[metric.scope]}"
         top = maxima.get(metric.name)
         if metric.run is None:

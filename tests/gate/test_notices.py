@@ -138,6 +138,19 @@ def test_a_fall_of_more_than_a_fifth_with_fewer_passing_is_suspicious(fanout: in
     assert "suspicious-drop" not in told(with_trials(run, "b", passed=True), anchor=None, base=before)
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, 10), (100, None), (None, None)])
+def test_of_calls_that_are_not_known_none_is_suspicious(before: int | None, after: int | None) -> None:
+    """Fewer trials pass, and whether the agent does less nobody can say."""
+    base, run = (
+        with_trials(make_run({"a": [1], "b": [1]}), ("a", "b"), samples={"fanout": fanout})
+        for fanout in (before, after)
+    )
+
+    found = told(with_trials(run, "b", passed=False), anchor=None, base=table_of_runs(base.tasks))
+
+    assert "suspicious-drop" not in found
+
+
 @pytest.mark.parametrize(
     ("draw", "redraws", "words"),
     [
