@@ -204,14 +204,11 @@ class Known:
                 self._lines.setdefault((str(path.relative_to(ROOT)), line), []).extend(filter(None, nodes))
 
     def tests_of(self, change: Change) -> list[str]:
-        """Those that run the line, or any of its module where none does: fast ones first, of each file one in turn."""
+        """Those that run the line, or any of its module where none does: fast ones first."""
         name = str(change.path.relative_to(ROOT))
         nodes = set(self._lines.get((name, change.line), ()))
         nodes = nodes or {node for (path, _), nodes in self._lines.items() if path == name for node in nodes}
-        files: dict[str, list[str]] = {}
-        for node in sorted(nodes, key=lambda node: (self._seconds[node], node)):
-            files.setdefault(node.partition("::")[0], []).append(node)
-        return [node for row in itertools.zip_longest(*files.values()) for node in row if node is not None]
+        return sorted(nodes, key=lambda node: (self._seconds[node], node))
 
 
 def first_failure(item: pytest.Item, after: pytest.Item | None) -> str | None:
