@@ -232,3 +232,26 @@ def test_few_trials_are_recorded_before_they_are_accepted(
     told = steps(class_of("regressed"), run=run)
 
     assert any("--fanout-trials=5" in step for step in told) == records
+
+
+@pytest.mark.parametrize(
+    ("trials", "slug", "changes", "told"),
+    [
+        (4, "few-trials", {}, [f"{RECORD} --fanout-trials=5"]),
+        (5, "few-trials", {}, [ACCEPT_IT]),
+        (6, "few-trials", {}, [ACCEPT_IT]),
+        (0, "few-trials", {}, []),
+        (4, "aaa", {}, []),
+        (4, "zzz", {}, []),
+        (4, "few-trials", {"ci": True}, []),
+        (4, "few-trials", {"mode": "live"}, []),
+        (4, "few-trials", {"mode": "rerecord"}, [f"{RECORD} --fanout-trials=5"]),
+    ],
+)
+def test_what_an_accepted_anchor_still_lacks(trials: int, slug: str, changes: dict[str, Any], told: list[str]) -> None:
+    """Its notice says that it holds few; a run that has enough of them by now is accepted."""
+    run = make_run({task: values * trials for task, values in TWENTY.items()}, **changes)
+    notice = Problem(slug, "…", "notice", "support")
+
+    assert steps(class_of("approved", notices=(notice,)), run=run) == told
+    assert steps(class_of("pass", notices=(notice,)), run=run) == []
