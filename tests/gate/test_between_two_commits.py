@@ -214,3 +214,27 @@ def test_a_broken_approval_of_the_past_is_no_problem_of_the_budget(world: World)
     assert (said(base, broken), said(broken, base), said(base, base)) == (["integrity"], [], [])
     assert committed_budget(world.repo, world.settings, None, Head(broken), today=TODAY)[1] != ()
     assert committed_budget(world.repo, world.settings, Base(base, "x"), None, today=TODAY) == (parse_budget(None), ())
+
+
+@pytest.mark.parametrize(
+    ("tasks", "partial", "scopes"),
+    [
+        (TWENTY, False, {"all"}),
+        ({"t01": [1], "t02": [2]}, False, {"all", "common"}),
+        ({**TWENTY, "new": [1]}, False, {"all", "common"}),
+        ({"t01": [1], "new": [1]}, False, {"all", "common"}),
+        ({"new": [1]}, False, {"all"}),
+        ({"t01": [1], "t02": [2]}, True, {"common"}),
+        ({"new": [1]}, True, {"all"}),
+    ],
+    ids=["the same", "fewer", "more", "others", "none of them", "a part", "a part of none"],
+)
+def test_which_tasks_stand_beside_the_anchors(
+    world: World, tasks: dict[str, list[int]], partial: bool, scopes: set[str]
+) -> None:
+    """All of both, and the common ones where those are not the same; of a part the common ones alone."""
+    run = replace(make_run(tasks), session=SessionFacts(expected=20, partial=partial))
+
+    (result,) = world.judge(run).classes
+
+    assert {metric.scope for metric in result.metrics} == scopes
