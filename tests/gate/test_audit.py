@@ -212,3 +212,20 @@ def test_a_class_that_is_given_up_by_an_approval_without_ceilings(world: World) 
         ("removed 1", "support", "approved"),
         ("removed 0", "support", "unapproved"),
     ]
+
+
+def test_each_change_of_the_fleet_is_a_step_but_the_first(world: World) -> None:
+    """There was no demand before it; what is in between changes nothing of it."""
+    first(world)
+    for number, reserved in enumerate((4, 8, 2)):
+        world.write("baselines/fleet.toml", f"schema = 1\n[fleet]\ngpus_reserved = {reserved}\n")
+        world.commit(f"fleet {number}")
+        world.write("baselines/approvals/notes.txt", f"{number}")
+        world.commit("notes")
+    (world.folder / "baselines/fleet.toml").unlink()
+    world.commit("fleet 3")
+
+    assert [step for step in told(world) if step[1] == "fleet"] == [
+        (f"fleet {number}", "fleet", "unapproved") for number in (3, 2, 1)
+    ]
+    assert [step for step in told(world) if step[0] == "notes"] == []
