@@ -363,3 +363,36 @@ def test_whether_an_anchor_takes_more_of_what_is_limited(limit: str, head: Run, 
     for _ in range(2):  # a fleet that cannot be read is remembered as such
         anchors = (build_baseline(run, "support") for run in (make_run(), head))
         assert limits.grew("support", *anchors) == grew
+
+
+@pytest.mark.parametrize(
+    ("ran", "anchored", "base", "run"),
+    [
+        (("support",), ("support",), 2, 2),  # 7.9 GPUs at 85 %, x 1.1 x 2 are 17.3: fits 20
+        (("support",), ("support", "triage"), 0, 0),  # twice that: not run, and as its anchor says
+        (("support", "triage"), ("support",), None, 0),  # a new class, which no anchor knows
+        (("support", "triage"), ("support", "triage"), 0, 0),
+    ],
+)
+def test_cliffs_are_those_of_the_whole_fleet(
+    ran: tuple[str, ...], anchored: tuple[str, ...], base: int | None, run: int
+) -> None:
+    """A class that did not run drives it all the same; of one that is new nothing is known before."""
+    fleet = FLEET.format(reserved=20, dau=864_000)
+    fleet += fleet[fleet.index("[demand.support]") :].replace("support", "triage")
+    made = replace(make_run(), tasks=tuple(task for agent in ran for task in make_run(agent=agent).tasks))
+    anchors = {agent: build_baseline(make_run(agent=agent), agent) for agent in anchored}
+    limits = CapacityLimits(
+        parse_budget(LOOSE.format(limit='"capacity.cliffs" = { min = 0 }').encode()),
+        made,
+        anchors,
+        Files(fleet),
+        ["rev"],
+        SETTINGS,
+    )
+    support = anchors["support"]
+
+    priced = limits.judge("support", support, measure(made, "support", support, support, ()), None)
+
+    found = metric(priced, "capacity.cliffs")
+    assert (found.base, found.run) == (base, run)
