@@ -10,7 +10,7 @@ draws the same ones while other lines change. What changes only an annotation is
 One process holds all the tests, collected, and has run each once on the unchanged code. For each change a child is
 forked, in which the changed functions get their new code, and runs the tests of the line, fast ones first, until one
 fails, or until ``--seconds`` are over: then it was not noticed. What lies outside of functions (a constant, the fields
-of a class) is tried in a child that has not imported our package and imports the changed text.
+of a class) is tried with all tests, in a child that has not imported our package and imports the changed text.
 
 Prints each that was not noticed, as file, line and change, and the share that was. Exits with 1 below 98 %. What the
 file of ``--json`` holds already is not tried again; ``--again`` tries those of it that were not noticed, with the tests
@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -204,15 +204,21 @@ class Known:
                 self._lines.setdefault((str(path.relative_to(ROOT)), line), []).extend(filter(None, nodes))
 
     def tests_of(self, change: Change) -> list[str]:
-        """Those that run the line, or any of its module where none does: fast ones first."""
+        """Those that run the line, or any of its module where none does."""
         name = str(change.path.relative_to(ROOT))
         nodes = set(self._lines.get((name, change.line), ()))
         nodes = nodes or {node for (path, _), nodes in self._lines.items() if path == name for node in nodes}
+        return self._in_turn(nodes)
+
+    def all_tests(self) -> list[str]:
+        return self._in_turn(self._seconds)
+
+    def _in_turn(self, nodes: Iterable[str]) -> list[str]:
+        """Fast ones first; and of each file one soon, for where hundreds run a line those that look at it are few."""
         fast = sorted(nodes, key=lambda node: (self._seconds[node], node))
         files: dict[str, list[str]] = {}
         for node in fast:
             files.setdefault(node.partition("::")[0], []).append(node)
-        # where hundreds run the line those that look at it are few: of each file one soon
         each = [node for row in itertools.zip_longest(*files.values()) for node in row if node is not None]
         return list(dict.fromkeys(itertools.chain.from_iterable(zip(fast, each, strict=True))))
 
@@ -443,8 +449,8 @@ def main() -> int:
     for change in todo:
         if time.monotonic() > until or change.key in tried:
             continue
-        at, nodes = time.monotonic(), known.tests_of(change)
-        noticed_by = in_child(partial(imported_anew, change, nodes, given.seconds)) if nodes else None
+        at, nodes = time.monotonic(), known.all_tests()
+        noticed_by = in_child(partial(imported_anew, change, nodes, given.seconds))
         keep(outcomes_at, change, len(nodes), noticed_by, time.monotonic() - at)
     last = {outcome.key: outcome for outcome in outcomes_of(outcomes_at)}
     outcomes = [last[change.key] for change in drawn if change.key in last]
