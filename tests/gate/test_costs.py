@@ -205,3 +205,21 @@ def test_tasks_count_by_their_weights(world: World, weights: dict[str, dict[str,
     (projection,) = with_costs(world.judge(run), run, repo, world.settings, weights=weights).projections
 
     assert projection.run.calls_per_s == pytest.approx(100 * calls)  # 100 tasks a second at peak
+
+
+def test_call_sites_that_cannot_be_read_are_an_integrity_fault(tmp_path: Path) -> None:
+    """A broken file beside the anchor: the class is priced all the same, and the verdict says what is broken."""
+    world = World.make(tmp_path / "project")
+    world.anchor(make_run())
+    world.write("baselines/fleet.toml", FLEET)
+    world.write("baselines/support.sites.json", "{")
+    world.commit("start")
+    world.branch()
+    world.commit("feature")
+
+    _, verdict = costed(world, make_run())
+
+    assert (verdict.verdict, len(verdict.projections), verdict.sites) == ("integrity", 1, ())
+    assert [(p.verdict, p.agent, p.text.split()[0]) for p in verdict.problems if p.agent] == [
+        ("integrity", "support", "baselines/support.sites.json:1:")
+    ]
