@@ -229,3 +229,18 @@ def test_each_change_of_the_fleet_is_a_step_but_the_first(world: World) -> None:
         (f"fleet {number}", "fleet", "unapproved") for number in (3, 2, 1)
     ]
     assert [step for step in told(world) if step[0] == "notes"] == []
+
+
+def test_a_class_that_stayed_hides_no_other(world: World) -> None:
+    """Of three classes the first and the last change in one commit."""
+    for agent in ("aaa", "bbb", "ccc"):
+        world.anchor(make_run(agent=agent), agent)
+    world.commit("three")
+    for agent in ("aaa", "ccc"):
+        world.anchor(make_run(GROWN, agent=agent), agent)
+    world.commit("two of them")
+
+    assert [step for step in told(world) if step[0] == "two of them"] == [
+        ("two of them", "aaa", "unapproved"),
+        ("two of them", "ccc", "unapproved"),
+    ]

@@ -46,6 +46,7 @@ def test_nothing_is_mended_without_a_path_or_without_two_sides(found: Any) -> No
         ((CALL_SITES,), (ANCHOR, CALL_SITES), ()),
         ((ANCHOR, CALL_SITES), (ANCHOR, CALL_SITES), ()),
         (("baselines/approvals/x.json",), ("baselines/approvals/x.json",), ()),
+        (("baselines/approvals/x.json", ANCHOR), ("baselines/approvals/x.json", ANCHOR, CALL_SITES), ()),
         ((RECORDING, RECORDING.replace("t1.jsonl", "t2.jsonl")), (), ("support/t01",)),
         ((ANCHOR, RECORDING), (ANCHOR, CALL_SITES), ("support/t01",)),
     ],

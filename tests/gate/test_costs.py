@@ -223,3 +223,13 @@ def test_call_sites_that_cannot_be_read_are_an_integrity_fault(tmp_path: Path) -
     assert [(p.verdict, p.agent, p.text.split()[0]) for p in verdict.problems if p.agent] == [
         ("integrity", "support", "baselines/support.sites.json:1:")
     ]
+
+
+def test_without_one_of_its_classes_it_is_no_fleet(world: World) -> None:
+    """The other one is priced by itself."""
+    run = make_run(agents=("support", "triage"))
+
+    _, verdict = costed(world, run)
+
+    assert ([result.agent for result in verdict.classes], len(verdict.projections)) == (["support", "triage"], 1)
+    assert verdict.fleet is None
