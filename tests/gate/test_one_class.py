@@ -303,3 +303,21 @@ def test_a_notice_is_no_problem() -> None:
 
     assert (result.verdict, slugs(result)) == ("stale", ["z"])
     assert "x" in [notice.slug for notice in result.notices]
+
+
+@pytest.mark.parametrize(
+    ("limits", "unknown"),
+    [
+        ('"fanout.p95" = { max = 100 }\n"tokens.p95" = { increase = "10%" }', False),
+        ('"fanout.p95" = { max = 100 }\n"attempts.p95" = { increase = "10%" }', False),
+        ('"fanout.p95" = { max = 100, increase = "10%" }', True),
+        ('"fanout.p95" = { increase = "10%" }', True),
+    ],
+)
+def test_a_maximum_needs_no_number_of_the_anchor(limits: str, unknown: bool) -> None:
+    """Whatever other limits allow; growth of what the anchor does not know cannot be told."""
+    base = build_baseline(with_trials(make_run(), list(TWENTY), samples={"fanout": None}), "support")
+
+    result = judged(make_run(), base, base, budget=f"[default.limits]\n{limits}\n")
+
+    assert ("value-unknown" in slugs(result)) == unknown
