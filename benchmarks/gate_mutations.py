@@ -1,39 +1,59 @@
 """Are the gate's tests worth their name? Small changes are made to the gate's own code, one at a time, and the tests of
 tests/gate that run the changed line have to notice.
 
-    pip install cosmic-ray pytest-cov     # the changes are cosmic-ray's; which test runs which line is coverage's
-    python benchmarks/gate_mutations.py --count 200 --seed 1 --minutes 20
+    pip install cosmic-ray coverage     # the changes are cosmic-ray's; which test runs which line is coverage's
+    python benchmarks/gate_mutations.py --count 220 --seed 1 --json outcomes.json
 
-Changes are drawn at random among all that are possible, the same ones for the same seed. What changes only an
-annotation is left out. Prints each that was not noticed, as file, line and change, and the share that was. Exits with
-1 below 98 %.
+Changes are drawn at random among all that are possible; the order hangs on the text of the changed line, so that a seed
+draws the same ones while other lines change. What changes only an annotation is left out.
+
+One process holds all the tests, collected, and has run each once on the unchanged code. For each change a child is
+forked, in which the changed functions get their new code, and runs the tests of the line, fast ones first, until one
+fails, or until ``--seconds`` are over: then it was not noticed. What lies outside of functions (a constant, the fields
+of a class) is tried with all tests, in a child that has not imported our package and imports the changed text.
+
+Prints each that was not noticed, as file, line and change, and the share that was. Exits with 1 below 98 %. What the
+file of ``--json`` holds already is not tried again; ``--again`` tries those of it that were not noticed, with the tests
+as they are now.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
+import hashlib
 import itertools
 import json
 import os
-import random
 import signal
-import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ROOT / "tests" / "gate"
+#: Those that run the gate in their own process: a change is in no other one. Fixtures of a project run others.
+ELSEWHERE = {"project", "accepted", "grown", "granted", "gated"}
+TESTS = [
+    "tests/gate",
+    *(f"tests/cli/test_{name}.py" for name in ("baseline_cli", "init_and_owners", "what_people_see")),
+    *(f"tests/session/test_{name}.py" for name in ("junit", "session_messages", "unbegun_classes")),
+    "tests/judge/test_causes.py",
+    "tests/store/test_worktree.py",
+]
 SUBJECTS = [*sorted((ROOT / "pytest_fanout" / "gate").glob("*.py")), ROOT / "pytest_fanout" / "store" / "base.py"]
-LIMIT_S = 240
+LIMIT_S = 60  # of one test
 WANTED = 0.98
 _WORDS = ("Eq", "NotEq", "Lt", "LtE", "Gt", "GtE")
 OPERATORS = [
@@ -56,9 +76,27 @@ OPERATORS = [
         for pair in ("Add_Sub", "Sub_Add", "Mul_Div", "BitOr_BitAnd", "BitAnd_BitOr")
     ),
 ]
+#: Our tests are quiet, run on plain asserts, and draw the same examples each time.
+OPTIONS = [
+    "-q",
+    "-s",
+    "--assert=plain",
+    "--hypothesis-seed=0",
+    *(f"-pno:{name}" for name in ("cacheprovider", "xdist")),
+]
+
+
+class Place(NamedTuple):
+    """Where an operator can change what: the number counts its places in the module."""
+
+    path: Path
+    operator: str
+    number: int
+    key: str  # the same while the line is
 
 
 class Change(NamedTuple):
+    key: str
     path: Path
     line: int
     before: str
@@ -69,28 +107,41 @@ class Change(NamedTuple):
         return f"{self.path.relative_to(ROOT)}:{self.line}: {self.before.strip()}  ->  {self.after.strip()}"
 
 
-def places() -> list[tuple[Path, str, int]]:
-    """Where each operator can change what: module, operator, and the number of the place."""
+class Outcome(NamedTuple):
+    key: str
+    change: str
+    tests: int
+    noticed_by: str | None
+    seconds: float
+
+
+def places(seed: int) -> list[Place]:
+    """All there are, in the order in which the seed draws them."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator
 
     found = []
     for path in SUBJECTS:
-        nodes = list(ast_nodes(get_ast(path.read_text(encoding="utf-8"))))
+        source = path.read_text(encoding="utf-8")
+        lines, nodes = source.splitlines(), list(ast_nodes(get_ast(source)))
         for name in OPERATORS:
             operator = get_operator(name)()
-            count = sum(1 for node in nodes for _ in operator.mutation_positions(node))
-            found += [(path, name, number) for number in range(count)]
-    return found
+            seen: Counter[str] = Counter()
+            at = (start for node in nodes for start, _ in operator.mutation_positions(node))
+            for number, (line, column) in enumerate(at):
+                text = f"{path.relative_to(ROOT)} {name} {lines[line - 1]} {column}"
+                seen[text] += 1
+                found.append(Place(path, name, number, f"{text} {seen[text]}"))
+    return sorted(found, key=lambda place: hashlib.sha256(f"{seed} {place.key}".encode()).digest())
 
 
-def change_of(path: Path, name: str, number: int) -> Change | None:
+def change_of(place: Place) -> Change | None:
     """The module with one change, None where it is no change: of an annotation, or to what is no Python."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
-    source = path.read_text(encoding="utf-8")
-    made = mutate_code(source, get_operator(name)(), number)
+    source = place.path.read_text(encoding="utf-8")
+    made = mutate_code(source, get_operator(place.operator)(), place.number)
     try:
         if made is None or _meaning(made) == _meaning(source):
             return None
@@ -98,7 +149,7 @@ def change_of(path: Path, name: str, number: int) -> Change | None:
         return None
     lines = zip(source.splitlines(), made.splitlines(), strict=False)
     at, (before, after) = next((n, pair) for n, pair in enumerate(lines, 1) if pair[0] != pair[1])
-    return Change(path, at, before, after, made)
+    return Change(place.key, place.path, at, before, after, made)
 
 
 def _meaning(source: str) -> str:
@@ -114,45 +165,158 @@ def _meaning(source: str) -> str:
     return ast.dump(tree)
 
 
-def tests_by_line(folder: Path) -> dict[tuple[str, int], list[str]]:
-    """(path, line) -> node ids of the tests that run it, from one run under coverage."""
-    data = folder / "coverage"
-    names = [f"--cov={name}" for name in ("pytest_fanout.gate", "pytest_fanout.store.base")]
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *names,
-        "--cov-context=test",
-        "--cov-report=",
-    ]
-    subprocess.run([*words, str(TESTS)], cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(data)}, check=True)
-    found: dict[tuple[str, int], list[str]] = {}
-    from coverage.numbits import numbits_to_nums
+class Known:
+    """What the tests did on the unchanged code: which run which line, and how long each took."""
 
-    with sqlite3.connect(data) as base:
-        rows = base.execute(
-            "select file.path, context.context, numbits from line_bits "
-            "join file on file.id = file_id join context on context.id = context_id"
+    def __init__(self, lines: dict[tuple[str, int], list[str]], seconds: dict[str, float]) -> None:
+        self._lines = lines
+        self._seconds = seconds
+
+    @classmethod
+    def read(cls, path: Path) -> Known:
+        held = json.loads(path.read_text())
+        return cls({(name, line): nodes for name, line, nodes in held["lines"]}, held["seconds"])
+
+    def write(self, path: Path) -> None:
+        path.write_text(
+            json.dumps({"lines": [[*key, nodes] for key, nodes in self._lines.items()], "seconds": self._seconds})
         )
-        for path, context, numbits in rows:
-            node = context.rpartition("|")[0]
-            for line in numbits_to_nums(numbits) if node else ():
-                found.setdefault((path, line), []).append(node)
-    return found
+
+    def has(self, node: str) -> bool:
+        return node in self._seconds
+
+    def learn(self, items: list[pytest.Item]) -> None:
+        """Run these once under coverage; ends the program if one fails."""
+        import coverage
+
+        measured = coverage.Coverage(data_file=None, include=[str(path) for path in SUBJECTS], config_file=False)
+        measured.start()
+        for item, after in itertools.zip_longest(items, items[1:]):
+            measured.switch_context(item.nodeid)
+            begun = time.monotonic()
+            failed = first_failure(item, after)
+            self._seconds[item.nodeid] = round(time.monotonic() - begun, 3)
+            if failed:
+                pytest.exit(f"on the unchanged code: {failed}", returncode=3)
+        measured.stop()
+        for path in SUBJECTS:
+            for line, nodes in measured.get_data().contexts_by_lineno(str(path)).items():
+                self._lines.setdefault((str(path.relative_to(ROOT)), line), []).extend(filter(None, nodes))
+
+    def tests_of(self, change: Change) -> list[str]:
+        """Those that run the line, or any of its module where none does."""
+        name = str(change.path.relative_to(ROOT))
+        nodes = set(self._lines.get((name, change.line), ()))
+        nodes = nodes or {node for (path, _), nodes in self._lines.items() if path == name for node in nodes}
+        return self._in_turn(nodes)
+
+    def all_tests(self) -> list[str]:
+        return self._in_turn(self._seconds)
+
+    def _in_turn(self, nodes: Iterable[str]) -> list[str]:
+        """Fast ones first; and of each file one soon, for where hundreds run a line those that look at it are few."""
+        fast = sorted(nodes, key=lambda node: (self._seconds[node], node))
+        files: dict[str, list[str]] = {}
+        for node in fast:
+            files.setdefault(node.partition("::")[0], []).append(node)
+        each = [node for row in itertools.zip_longest(*files.values()) for node in row if node is not None]
+        return list(dict.fromkeys(itertools.chain.from_iterable(zip(fast, each, strict=True))))
 
 
-def in_turn(nodes: list[str], seed: int) -> list[str]:
-    """One test of each file after the other, so that those which look at other things come soon."""
-    files: dict[str, list[str]] = {}
-    for node in dict.fromkeys(nodes):
-        files.setdefault(node.partition("::")[0], []).append(node)
-    for mine in files.values():
-        random.Random(seed).shuffle(mine)
-    return [node for row in itertools.zip_longest(*files.values()) for node in row if node is not None]
+def first_failure(item: pytest.Item, after: pytest.Item | None) -> str | None:
+    """Run one test; what failed of it, None if nothing did."""
+    from _pytest.runner import runtestprotocol
+
+    for report in runtestprotocol(item, nextitem=after, log=False):
+        if report.failed:
+            said = getattr(report.longrepr, "reprcrash", None)
+            return f"{item.nodeid}: {str(said.message if said else report.longrepr).strip().splitlines()[0][:100]}"
+    return None
+
+
+def new_code(source: str, other: str, path: str) -> list[tuple[CodeType, CodeType]] | None:
+    """The functions that differ between two texts of a module, each with its new code; None if anything else does."""
+    pairs: list[tuple[CodeType, CodeType]] = []
+
+    def is_alike(one: CodeType, two: CodeType) -> bool:
+        if (one.co_code, one.co_names, len(one.co_consts)) != (two.co_code, two.co_names, len(two.co_consts)):
+            return False
+        for mine, its in zip(one.co_consts, two.co_consts, strict=True):
+            if not isinstance(mine, CodeType) or not isinstance(its, CodeType):
+                if (type(mine), mine) != (type(its), its):
+                    return False
+            elif not mine.co_flags & 1:  # the body of a class, which runs as it is imported
+                if not is_alike(mine, its):
+                    return False
+            elif mine != its:
+                pairs.append((mine, its))
+        return True
+
+    return pairs if is_alike(compile(source, path, "exec"), compile(other, path, "exec")) and pairs else None
+
+
+class Trying:
+    """A plugin of pytest: instead of running the tests once it runs those of each change, in a child for each."""
+
+    def __init__(self, changes: list[Change], known: Path, outcomes: Path, until: float, seconds: float) -> None:
+        self._changes = changes
+        self._known = known
+        self._outcomes = outcomes
+        self._until = until
+        self._seconds = seconds
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if not ELSEWHERE & set(getattr(item, "fixturenames", ()))]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        known = Known.read(self._known) if self._known.exists() else Known({}, {})
+        known.learn([item for item in session.items if not known.has(item.nodeid)])
+        known.write(self._known)
+        self._prepare()
+        functions: dict[str, list[FunctionType]] = {}
+        for thing in gc.get_objects():
+            if isinstance(thing, FunctionType):
+                functions.setdefault(thing.__code__.co_filename, []).append(thing)
+        gc.freeze()
+        for change in self._changes:
+            if time.monotonic() > self._until:
+                break
+            source = change.path.read_text(encoding="utf-8")
+            pairs = new_code(source, change.source, str(change.path))
+            mine = functions[str(change.path)]
+            if pairs is None or not all(any(function.__code__ == old for function in mine) for old, _ in pairs):
+                continue
+            nodes = known.tests_of(change)
+            begun = time.monotonic()
+            noticed_by = in_child(partial(self._run, mine, pairs, [items[node] for node in nodes if node in items]))
+            keep(self._outcomes, change, len(nodes), noticed_by, time.monotonic() - begun)
+        return True
+
+    def _prepare(self) -> None:
+        """Projects of tests are copies of one that each child would have to make."""
+        from gate_world import started
+
+        started(Path(tempfile.mkdtemp()) / "project")
+
+    def _run(
+        self, functions: list[FunctionType], pairs: list[tuple[CodeType, CodeType]], items: list[pytest.Item]
+    ) -> str:
+        for function in functions:
+            for old, new in pairs:
+                if function.__code__ == old:
+                    function.__code__ = new
+                    break
+        until = time.monotonic() + self._seconds
+        for item, after in itertools.zip_longest(items, items[1:]):
+            if time.monotonic() > until:
+                break
+            signal.alarm(LIMIT_S)
+            failed = first_failure(item, after)
+            if failed:
+                return failed
+        return ""
 
 
 class Changed(MetaPathFinder, Loader):
@@ -176,79 +340,126 @@ class Changed(MetaPathFinder, Loader):
         exec(compile(self._change.source, str(self._change.path), "exec"), module.__dict__)
 
 
-def is_noticed(change: Change, tests: list[str]) -> bool:
-    """Run the tests in a process of their own that has loaded all but our package already."""
-    import pytest
+class FirstFailure:
+    """A plugin of pytest that remembers it."""
 
+    said = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.said:
+            self.said = report.nodeid
+
+
+class Until:
+    """A plugin of pytest that lets no test begin after some moment."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+
+    def pytest_runtest_setup(self) -> None:
+        if time.monotonic() > self._until:
+            pytest.exit("out of time", returncode=0)
+
+
+def imported_anew(change: Change, nodes: list[str], seconds: float) -> str:
+    sys.meta_path.insert(0, Changed(change))
+    first = FirstFailure()
+    signal.alarm(int(seconds) + 2 * LIMIT_S)
+    code = pytest.main([*OPTIONS, "-x", *nodes], plugins=[first, Until(time.monotonic() + seconds)])
+    return "" if code == 0 else first.said or f"pytest: exit code {int(code)}"
+
+
+def in_child(work: Callable[[], str]) -> str | None:
+    """What the work says in a child of this process, None if nothing; its end by a signal counts as a word."""
+    read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
-        sys.meta_path.insert(0, Changed(change))
         os.chdir(ROOT)
-        code = 1
+        said = "ended early"
         try:
-            options = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "-p", "no:xdist", "-p", "no:cov"]
-            code = int(pytest.main([*options, *tests]))
+            said = work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
         finally:
-            os._exit(code)
-    until = time.monotonic() + LIMIT_S
-    while time.monotonic() < until:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status) != 0
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)  # the group of our own child: a change that never ends is noticed
-    os.waitpid(child, 0)
-    return True
+            os.write(write, said.encode()[:1000])
+            os._exit(0)
+    os.close(write)
+    _, status = os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as said_to_us:
+        os.set_blocking(said_to_us.fileno(), False)  # a program that it started may live on and hold the other end
+        said_of_it = (said_to_us.read() or b"").decode()
+    if os.WIFSIGNALED(status):
+        return "took too long" if os.WTERMSIG(status) == signal.SIGALRM else f"signal {os.WTERMSIG(status)}"
+    return said_of_it or None
+
+
+def outcomes_of(path: Path) -> list[Outcome]:
+    return [Outcome(*json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def keep(path: Path, change: Change, tests: int, noticed_by: str | None, seconds: float) -> None:
+    """One line for each try; the last one of a change counts."""
+    with path.open("a") as file:
+        file.write(json.dumps(Outcome(change.key, str(change), tests, noticed_by, round(seconds, 1))) + "\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--count", type=int, default=220)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=20.0, help="begin no further change after that")
-    parser.add_argument("--skip", type=int, default=0, help="changes that an earlier run has tried already")
-    parser.add_argument("--lines", type=Path, help="keeps which test runs which line, for later runs on the same tests")
-    parser.add_argument("--json", type=Path, help="where the outcome of each change goes")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further change after that")
+    parser.add_argument("--seconds", type=float, default=600.0, help="give up a change after that")
+    parser.add_argument("--known", type=Path, help="keeps which test runs which line, for later runs on the same tests")
+    parser.add_argument("--json", type=Path, help="where the outcome of each change goes, a line for each try")
+    parser.add_argument("--again", action="store_true", help="try those that were not noticed once more")
     given = parser.parse_args()
     begun = time.monotonic()
-    possible = places()
-    random.Random(given.seed).shuffle(possible)
-    made = (change_of(*place) for place in possible)
+    until = begun + given.minutes * 60
+    folder = Path(tempfile.mkdtemp())
+    known_at, outcomes_at = given.known or folder / "known.json", given.json or folder / "outcomes.json"
+    made = (change_of(place) for place in places(given.seed))
     drawn = list(itertools.islice((change for change in made if change is not None), given.count))
-    if given.lines and given.lines.exists():
-        tests = {(path, line): nodes for path, line, nodes in json.loads(given.lines.read_text())}
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            tests = tests_by_line(Path(folder))
-        if given.lines:
-            given.lines.write_text(json.dumps([[*key, nodes] for key, nodes in tests.items()]))
-    import hypothesis  # noqa: F401  (what every child needs is loaded once)
-    import jsonschema  # noqa: F401
-    import numpy  # noqa: F401
-
-    print(
-        f"{len(possible)} places, {len(drawn)} changes drawn, {time.monotonic() - begun:.0f} s to prepare", flush=True
-    )
-    outcomes: list[tuple[str, bool]] = []
-    for change in drawn[given.skip :]:
-        if time.monotonic() - begun > given.minutes * 60:
-            print(f"out of time after {len(outcomes)} changes")
-            break
-        mine = tests.get((str(change.path), change.line)) or sorted(
-            {node for (path, _), nodes in tests.items() if path == str(change.path) for node in nodes}
-        )
-        noticed = bool(mine) and is_noticed(change, in_turn(mine, given.seed))
-        outcomes.append((str(change), noticed))
-        if given.json:
-            given.json.write_text(json.dumps(outcomes, indent=1))
-        if not noticed:
-            print(f"not noticed ({len(mine)} tests): {change}", flush=True)
-    share = sum(noticed for _, noticed in outcomes) / max(len(outcomes), 1)
-    print(f"{share:.1%} of {len(outcomes)} noticed, {time.monotonic() - begun:.0f} s")
+    earlier = outcomes_of(outcomes_at)
+    before = {outcome.key: outcome for outcome in earlier}
+    todo = [
+        change
+        for change in drawn
+        if change.key not in before or (given.again and before[change.key].noticed_by is None)
+    ]
+    print(f"{len(drawn)} changes drawn, {len(todo)} to try, {time.monotonic() - begun:.0f} s to prepare", flush=True)
+    for name in ("hypothesis", "jsonschema", "numpy", "click", "httpx", "tabulate"):
+        __import__(name)  # what every child needs is loaded once
+    child = os.fork()  # by itself, for we must not have imported our package when we try the rest
+    if child == 0:
+        code = 3
+        try:
+            code = int(
+                pytest.main([*OPTIONS, *TESTS], plugins=[Trying(todo, known_at, outcomes_at, until, given.seconds)])
+            )
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.waitstatus_to_exitcode(status) not in (0, 5):
+        return 3
+    known, tried = Known.read(known_at), {outcome.key for outcome in outcomes_of(outcomes_at)[len(earlier) :]}
+    for change in todo:
+        if time.monotonic() > until or change.key in tried:
+            continue
+        at, nodes = time.monotonic(), known.all_tests()
+        noticed_by = in_child(partial(imported_anew, change, nodes, given.seconds))
+        keep(outcomes_at, change, len(nodes), noticed_by, time.monotonic() - at)
+    last = {outcome.key: outcome for outcome in outcomes_of(outcomes_at)}
+    outcomes = [last[change.key] for change in drawn if change.key in last]
+    for outcome in outcomes:
+        if outcome.noticed_by is None:
+            print(f"not noticed ({outcome.tests} tests): {outcome.change}")
+    noticed = sum(outcome.noticed_by is not None for outcome in outcomes)
+    share = noticed / max(len(outcomes), 1)
+    print(f"{noticed} of {len(outcomes)} noticed ({share:.1%}), {time.monotonic() - begun:.0f} s")
     return 0 if share >= WANTED else 1
 
 

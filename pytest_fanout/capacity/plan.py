@@ -441,7 +441,8 @@ def _notes(run: _Fleet, side: Side) -> list[str]:
             )
         else:
             notes.append(
-                f"{100 - 100 * side.eval_share:.0f} % of the variance of GPUs is that of arrivals, the rest the eval set's."
+                f"{100 - 100 * side.eval_share:.0f} % of the variance of GPUs is that of arrivals, the rest the eval "
+                "set's."
             )
     other = side.load.gpus_other
     if other is not None and side.load.gpus:

@@ -21,6 +21,7 @@ from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import endings, endings_changes, gated_values, loosening, lowered
 from pytest_fanout.gate.lowering import lowered_by_luck
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
@@ -91,7 +92,7 @@ def plan_accept(
     now = int(datetime(today.year, today.month, today.day, tzinfo=UTC).timestamp())
     verdict = evaluate(replace(run, base=base, head=head), repo, settings, today=today, now=now)
     _check_session(verdict)
-    base_tree = read_tree(repo, base.rev, settings, "the base commit", is_history=True)
+    base_tree = read_tree(repo, base.rev, settings, "the base commit")
     head_tree = read_tree(repo, str(head.rev), settings, "HEAD")
     chosen = _choose(agents, run, base_tree, head_tree)
     author = Author(repo, settings, base, reason, requested_by, today)
@@ -175,7 +176,7 @@ def _check_run(run: Run, settings: Settings) -> None:
     if changed:
         raise NotAccepted(
             "inputs-changed",
-            f"the report is of another tree: {', '.join(changed[:5])} differ{'s' if len(changed) == 1 else ''} now",
+            f"the report is of another tree: {listed(changed)} differ{'s' if len(changed) == 1 else ''} now",
             mend="run `pytest --fanout-budget` again (or merge the main branch first, for a report of CI)",
         )
 
@@ -183,10 +184,9 @@ def _check_run(run: Run, settings: Settings) -> None:
 def _check_recordings(run: Run, agents: Collection[str], settings: Settings) -> None:
     others = other_recordings(run, agents, RecordingStore(settings.recordings))
     if others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
         raise NotAccepted(
             "recordings-replaced",
-            f"other recordings stand there than the run made or replayed: {', '.join(others[:5])}{more}",
+            f"other recordings stand there than the run made or replayed: {listed(others)}",
             mend="let no two runs record the same tasks at once; run `pytest --fanout-budget` again, then accept",
         )
 
@@ -254,13 +254,14 @@ def _plan_class(
         changes += [Change("metric", name, "all", None, value) for name, value in sorted(values.items())]
     else:
         changes = list(loosening(origin, anchor, limits))
-        if any(change.name == "pass.share" for change in changes) and lowered(origin, anchor, limits):
-            raise NotAccepted(
-                "pass-share-fell",
-                f"the anchor of {agent} would be lowered by a run in which fewer trials pass "
-                f"({changes[0].old} -> {changes[0].new})",
-                mend="mend what fails first: an anchor goes down only when the work is still done",
-            )
+        for change in changes:
+            if change.name == "pass.share" and lowered(origin, anchor, limits):
+                raise NotAccepted(
+                    "pass-share-fell",
+                    f"the anchor of {agent} would be lowered by a run in which fewer trials pass "
+                    f"({change.old} -> {change.new})",
+                    mend="mend what fails first: an anchor goes down only when the work is still done",
+                )
         lucky = lowered_by_luck(origin, anchor, result, limits, budget.judge_for(agent)) if not changes else ()
         if lucky:
             raise NotAccepted(

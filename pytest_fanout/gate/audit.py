@@ -49,7 +49,7 @@ def steps(
 
     def tree(at: str | None) -> Tree:
         if at not in trees:
-            trees[at] = read_tree(repo, str(at), settings, str(at)[:12], is_history=True)
+            trees[at] = read_tree(repo, str(at), settings, str(at))
         return trees[at]
 
     found: list[Step] = []

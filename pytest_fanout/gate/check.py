@@ -18,6 +18,7 @@ from pytest_fanout.errors import (
 )
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_tasks
 from pytest_fanout.gate.judgement import evaluate
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.tree import folder_of, kept_in
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.git import Repository
@@ -96,7 +97,7 @@ def verify(
     if changed:
         raise IntegrityError(
             "report-of-another-tree",
-            f"the report was made with other inputs: {', '.join(changed[:5])}",
+            f"the report was made with other inputs: {listed(changed)}",
             mend="run `pytest --fanout-budget` on this commit, with everything committed",
         )
     loose = repo.uncommitted(kept_in(settings))
@@ -111,7 +112,7 @@ def verify(
     if hidden:
         raise IntegrityError(
             "hidden-from-git",
-            f"{', '.join(hidden[:5])} {'is' if len(hidden) == 1 else 'are'} hidden from git status: a clone of this "
+            f"{listed(hidden)} {'is' if len(hidden) == 1 else 'are'} hidden from git status: a clone of this "
             "commit would not give this verdict",
             mend="take it out of .gitignore and commit it, or remove it; "
             "git update-index --no-assume-unchanged --no-skip-worktree shows a file again",

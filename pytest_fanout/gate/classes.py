@@ -12,6 +12,7 @@ from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
 from pytest_fanout.gate.drift import of_drift, of_taken_away
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
@@ -38,6 +39,9 @@ from pytest_fanout.records import (
 
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
+
+#: A metric's scope in words.
+_SCOPES = {"all": "", "common": " of the common tasks"}
 
 #: Verdicts that only the whole class can have: a shard says `shard` instead.
 _OF_THE_WHOLE = frozenset(
@@ -249,12 +253,11 @@ def _mismatch(agent: str, head: Baseline, measured: Measured, run: Run, accept: 
                 other.append(f"{name} (trial {index + 1})")
     if not other:
         return []
-    shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
     return [
         Problem(
             "mismatch",
-            f"{agent}: the recordings that the committed anchor names do not give its numbers, or are gone: {shown}; "
-            f"mend: {accept}",
+            f"{agent}: the recordings that the committed anchor names do not give its numbers, or are gone: "
+            f"{listed(other)}; mend: {accept}",
             "mismatch",
             agent,
         )
@@ -287,7 +290,7 @@ def _metrics(
     common = set(table.statuses) & set(measured.table.statuses)
     if not measured.partial:
         results += beside(table, measured.table, limits)
-    if measured.partial or common != set(table.statuses) or common != set(measured.table.statuses):
+    if measured.partial or set(table.statuses) != set(measured.table.statuses):
         if common:
             results += beside(table.only(common), measured.table.only(common), limits, scope="common")
         elif measured.partial:
@@ -338,10 +341,8 @@ def _of_metrics(
 ) -> list[Problem]:
     problems = []
     maxima = {limit.name: limit.max for limit in limits}
-    for metric in metrics:
-        if not metric.gated:
-            continue
-        where = f"{agent}: {metric.name}" + (" of the common tasks" if metric.scope == "common" else "")
+    for metric in [each for each in metrics if each.gated]:
+        where = f"{agent}: {metric.name}{_SCOPES[metric.scope]}"
         top = maxima.get(metric.name)
         if metric.run is None:
             problems.append(

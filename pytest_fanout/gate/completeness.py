@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_fanout.gate.advice import cause
+from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.judge import TrialTable, table_of_runs
 from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun
 
@@ -57,9 +58,9 @@ def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, 
         }
         several = len(stale) > 1
         said = (
-            f"there {'are no recordings' if several else 'is no recording'} of {_names(stale)} yet"
+            f"there {'are no recordings' if several else 'is no recording'} of {listed(stale)} yet"
             if set(stale) <= unrecorded
-            else f"the requests of {_names(stale)} differ from the recordings"
+            else f"the requests of {listed(stale)} differ from the recordings"
             + (f" (of {len(unrecorded)} there is none yet)" if unrecorded else "")
         )
         problems.append(
@@ -75,7 +76,7 @@ def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, 
         problems.append(
             Problem(
                 "trials-missing",
-                f"{agent}: fewer trials ran than the anchor names, on its own recordings: {_names(short)}; "
+                f"{agent}: fewer trials ran than the anchor names, on its own recordings: {listed(short)}; "
                 "mend: restore the recordings from git, or record the tasks anew with --fanout-mode=rerecord",
                 "incomplete",
                 agent,
@@ -93,12 +94,6 @@ def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, 
         partial=partial,
         problems=tuple(problems),
     )
-
-
-def _names(tasks: Iterable[str], most: int = 5) -> str:
-    names = list(tasks)
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def _left_the_eval_set(task: str, run: Run, agent: str, anchor: Baseline) -> bool:
@@ -125,7 +120,7 @@ def _invalid(trials: tuple[TaskRun, ...], agent: str, limits: Iterable[Limit]) -
     broken = sorted({trial.task for trial in trials if trial.status == "invalid"})
     if broken and not any(problem.verdict == "invalid" for trial in trials for problem in trial.problems):
         yield Problem(
-            "invalid-trial", f"{agent}: the measurement of {_names(broken)} cannot be trusted", "invalid", agent
+            "invalid-trial", f"{agent}: the measurement of {listed(broken)} cannot be trusted", "invalid", agent
         )
     calls = sum(trial.samples.get("fanout") or 0 for trial in trials if trial.status in MEASURED)
     unknown = sum(trial.unknown_usage for trial in trials if trial.status in MEASURED)
@@ -155,7 +150,7 @@ def _silent(trials: tuple[TaskRun, ...], agent: str) -> Iterator[Problem]:
         groups.setdefault(_why_silent(trial), set()).add(trial.task)
     for why, tasks in sorted(groups.items()):
         yield Problem(
-            "no-calls", f"{agent}: no model call was counted in {_names(sorted(tasks))}{why}", "invalid", agent
+            "no-calls", f"{agent}: no model call was counted in {listed(sorted(tasks))}{why}", "invalid", agent
         )
 
 
@@ -186,7 +181,7 @@ def _incomplete(
     if crashed:
         yield Problem(
             "trial-crashed",
-            f"{agent}: the process died in {_names(crashed)}; mend: find out why it died, and run again",
+            f"{agent}: the process died in {listed(crashed)}; mend: find out why it died, and run again",
             "incomplete",
             agent,
         )
@@ -196,7 +191,7 @@ def _incomplete(
     if lost:
         yield Problem(
             "tasks-missing",
-            f"{agent}: no completed run of {_names(lost)}; "
+            f"{agent}: no completed run of {listed(lost)}; "
             f"mend: {_again(run) or 'run the whole class, without -k, -m, -x or skips'}",
             "incomplete",
             agent,
@@ -204,7 +199,7 @@ def _incomplete(
     if removed:
         yield Problem(
             "tasks-removed",
-            f"{agent}: {_names(removed)} stand in the anchor and no longer in the eval set; mend: put them back, or "
+            f"{agent}: {listed(removed)} stand in the anchor and no longer in the eval set; mend: put them back, or "
             f'have the removal approved: fanout-baseline accept --agent {agent} --reason "…"',
             "incomplete",
             agent,
@@ -225,7 +220,7 @@ def _redefined(trials: tuple[TaskRun, ...], agent: str, anchor: Baseline | None)
     if changed:
         yield Problem(
             "tasks-redefined",
-            f"{agent}: the eval lines of {_names(changed)} are not those of the anchor; mend: restore them, or have "
+            f"{agent}: the eval lines of {listed(changed)} are not those of the anchor; mend: restore them, or have "
             f'the change approved: fanout-baseline accept --agent {agent} --reason "…"',
             "unapproved",
             agent,
@@ -264,16 +259,17 @@ def of_session(run: Run) -> Iterator[Problem]:
     facts, totals = run.session, run.totals
     invalid = any(problem.verdict == "invalid" for problem in run.problems)
     if totals.unattributed and not invalid:
+        alone = totals.unattributed == 1
         yield Problem(
             "unattributed-calls",
-            f"{totals.unattributed} model call{' belongs' if totals.unattributed == 1 else 's belong'} to no task; "
-            f"mend: make {'it' if totals.unattributed == 1 else 'them'} inside a task, or in aside()",
+            f"{counted(totals.unattributed, 'model call')} {'belongs' if alone else 'belong'} to no task; "
+            f"mend: make {'it' if alone else 'them'} inside a task, or in aside()",
             "invalid",
         )
     if totals.unclassified and not invalid:
         yield Problem(
             "unclassified-calls",
-            f"{totals.unclassified} request{'' if totals.unclassified == 1 else 's'} went to a model endpoint that no "
+            f"{counted(totals.unclassified, 'request')} went to a model endpoint that no "
             "codec reads; "
             "mend: add one with the hook pytest_fanout_codecs",
             "invalid",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.judge import TrialTable
 from pytest_fanout.judge.causes import causes, is_large
 from pytest_fanout.judge.comparison import table_of_control
@@ -29,12 +30,11 @@ def causes_of(
 def of_causes(agent: str, found: Sequence[Cause]) -> Iterator[Problem]:
     """One notice a metric."""
     for cause in found:
-        count = f"{cause.tasks} task{'' if cause.tasks == 1 else 's'}"
-        trials = f"{cause.trials} trial{'' if cause.trials == 1 else 's'}"
+        arm = f"{counted(cause.tasks, 'task')}, {counted(cause.trials, 'trial')}"
         yield Problem(
             "cause",
             f"{agent}: {_words(cause).format(cause.metric)}: the base commit's agent of today beside the anchor "
-            f"{_part(cause.environment)}, this one beside it {_part(cause.code)} (control arm: {count}, {trials})",
+            f"{_part(cause.environment)}, this one beside it {_part(cause.code)} (control arm: {arm})",
             "notice",
             agent,
         )

@@ -113,6 +113,6 @@ def anchors_beside(
         return found
     for rev in (head, base):
         if rev is not None and repo.resolve(rev) is not None:
-            anchors = read_tree(repo, rev, settings, rev[:12]).anchors
+            anchors = read_tree(repo, rev, settings, rev).anchors
             found |= {agent: (anchor, rev) for agent, anchor in anchors.items()}
     return found

@@ -16,6 +16,7 @@ from pytest_fanout.explain.explain import Matched, Side, explain
 from pytest_fanout.explain.places import AddedLine, added_lines
 from pytest_fanout.explain.visits import is_visit, visited_trial
 from pytest_fanout.gate.costs import EXPLAINED, anchors_beside
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.records import (
     MEASURED,
@@ -132,8 +133,7 @@ class _Sides:
     def _notes(self) -> list[str]:
         if not self._unread:
             return []
-        told = ", ".join(self._unread[:3]) + (f" and {len(self._unread) - 3} more" if len(self._unread) > 3 else "")
-        return [f"recordings that the numbers did not come from, or that cannot be read: {told}"]
+        return [f"recordings that the numbers did not come from, or that cannot be read: {listed(self._unread, 3)}"]
 
     def _of_run(self, trials: Sequence[TaskRun]) -> Side:
         store = RecordingStore(self.settings.recordings)

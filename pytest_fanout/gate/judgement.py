@@ -14,6 +14,7 @@ from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.draws import draws_of
 from pytest_fanout.gate.inherited import with_inherited
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.tree import Tree, folder_of, read_tree, settings_at, to_commit
 from pytest_fanout.judge import judge_draws, stats_of
@@ -149,12 +150,11 @@ def effective(base: Tree, head: Tree, today: date) -> tuple[Budget, tuple[Proble
             budget = head.budget
             problems.append(Problem("budget-approved", f"budget.toml got looser, by {permit.approval.path}", "notice"))
         else:
-            shown = ", ".join(f"{change.name} {_words(change.old)} -> {_words(change.new)}" for change in changes[:5])
-            more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
+            shown = listed(f"{change.name} {_words(change.old)} -> {_words(change.new)}" for change in changes)
             problems.append(
                 Problem(
                     "budget-loosened",
-                    f"budget.toml got looser without an approval: {shown}{more} ({permit.why}); "
+                    f"budget.toml got looser without an approval: {shown} ({permit.why}); "
                     'mend: fanout-baseline accept --reason "…"',
                     "unapproved",
                 )
@@ -203,14 +203,14 @@ def committed_budget(
     if base is None or base.rev in (None, head.rev):
         return tree.budget, tree.problems
     before = settings_at(repo, str(base.rev), settings)
-    old = read_tree(repo, str(base.rev), before, "the base commit", is_history=True)
+    old = read_tree(repo, str(base.rev), before, "the base commit")
     budget, problems = effective(old, tree, today)
     return budget, (*tree.problems, *problems)
 
 
 def read_anchors(repo: Repository, rev: str, settings: Settings) -> dict[str, Baseline]:
     """The anchors that a commit holds; those that cannot be read are left out (``evaluate`` reports them)."""
-    return dict(read_tree(repo, rev, settings, rev[:12]).anchors)
+    return dict(read_tree(repo, rev, settings, rev).anchors)
 
 
 def anchors_between(

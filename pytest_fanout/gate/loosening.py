@@ -16,7 +16,7 @@ def loosening(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[
     old, new = table_of_baseline(base), table_of_baseline(head)
     common = set(base.tasks) & set(head.tasks)
     changes = list(metric_changes(old, new, limits, "all"))
-    if common != set(base.tasks) or common != set(head.tasks):
+    if set(base.tasks) != set(head.tasks):
         changes += metric_changes(old.only(common), new.only(common), limits, "common")
     changes += [Change("task_removed", task) for task in sorted(set(base.tasks) - common)]
     changes += [

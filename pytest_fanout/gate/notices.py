@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.few_trials import few_words
+from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.gate.loosening import pass_share_fell
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.judge import TrialTable
@@ -15,7 +16,6 @@ from pytest_fanout.judge.comparison import tasks_needed
 from pytest_fanout.judge.distribution import mean
 from pytest_fanout.records import MEASURED, Baseline, JudgeRules, MetricResult, Problem, Run
 
-_MOST_NAMES = 5
 #: A fall of mean fanout by this part, with fewer trials passing, looks like work left undone.
 SUSPICIOUS_FALL = Fraction(20, 100)
 
@@ -56,8 +56,7 @@ def notices_of(
     if few and tasks:
         yield notice(
             "few-tasks",
-            f"with {tasks} task{'' if tasks == 1 else 's'} {', '.join(few)} is simply the largest value, "
-            "not a percentile",
+            f"with {counted(tasks, 'task')} {', '.join(few)} is simply the largest value, not a percentile",
         )
     if anchor is not None:
         short = few_words(anchor, run, rules, is_committed=True)
@@ -103,11 +102,10 @@ def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str)
     trials = sum(task.agent == agent and task.status in MEASURED for task in run.tasks)
     names = list(dict.fromkeys(task.task for task in held))
     said = ", ".join(f"{number} x {kind}" for kind, number in sorted(kinds.items()))
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     yield notice_of(
         "draw-holds-failures",
         f"the draw holds attempts that failed ({said}), in {len(held)} of {trials} trials: "
-        f"{', '.join(names[:_MOST_NAMES])}{more}; retries count as attempts, and what an agent did about them is in "
+        f"{listed(names)}; retries count as attempts, and what an agent did about them is in "
         "all numbers; mend: if that was a bad hour of the provider, draw these anew: pytest --fanout-budget "
         "--fanout-mode=rerecord",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_fanout.gate.few_trials import enough
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.judge.sessions import anchor_sessions
 from pytest_fanout.records import Baseline, JudgeRules
 
@@ -14,7 +15,7 @@ def provisional_words(anchor: Baseline, rules: JudgeRules) -> str | None:
         return None
     trials = max(min(len(task.trials) for task in anchor.tasks.values()) + 1, enough(rules))
     return (
-        f"the anchor is provisional: it was recorded in {sessions} session{'' if sessions == 1 else 's'} of "
+        f"the anchor is provisional: it was recorded in {counted(sessions, 'session')} of "
         f"{rules.sessions} (begun an hour or more apart), and all trials of one session can be off by the same 10 %; "
         f"mend: an hour later pytest --fanout-budget --fanout-mode=record --fanout-trials={trials}, and accept it, "
         "or sessions = 1 in [judge] for a model without such swings"

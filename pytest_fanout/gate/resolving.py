@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import UsageError
+from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.gate.tree import folder_of
 from pytest_fanout.records import MEASURED, Run, TaskRun
 from pytest_fanout.store.conflicts import Sides, sides_of, stage, take_file, take_folder, unmerged
@@ -67,10 +68,9 @@ def find_conflict(repo: Repository, settings: Settings, main: str | None) -> Con
         else:
             others.append(path)
     if others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
         raise UsageError(
             "conflict-elsewhere",
-            f"other files are unmerged as well: {', '.join(others[:5])}{more}",
+            f"other files are unmerged as well: {listed(others)}",
             mend="resolve these by hand and git add them: recordings are replayed against the code as it will be",
         )
     side = {"ours": sides.ours, "theirs": sides.theirs, None: sides.main}[main]
@@ -122,7 +122,7 @@ def resolve(
     if tried:
         for task in tried:
             take_folder(repo, settings.root, other, f"{prefix}/{task}")
-        tell(f"replaying the other side's recordings of {len(tried)} task{'s' if len(tried) > 1 else ''}")
+        tell(f"replaying the other side's recordings of {counted(len(tried), 'task')}")
         run = replay()
         still = _folders(_unfit(run))
         for task in tried:

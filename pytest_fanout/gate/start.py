@@ -63,7 +63,7 @@ def _add_lines(settings: Settings, name: str, lines: tuple[str, ...]) -> bool:
         text = present.decode("utf-8")
     except UnicodeDecodeError:
         raise IntegrityError(
-            "not-utf8", "is not UTF-8 text", where=name, mend=f"add the line {lines[0]} by hand"
+            "not-utf8", "is not UTF-8 text", where=name, mend=f"add by hand: {', '.join(lines)}"
         ) from None
     known = {line.split()[0].lstrip("/") for line in text.splitlines() if line.strip()}
     missing = [line for line in lines if line.split()[0] not in known]

@@ -321,6 +321,12 @@ def refused_runs() -> list[tuple[str, Run, dict[str, Any], str]]:
             f"the run cannot be accepted, its verdict is invalid: the hook is gone{AGAIN}{SEE}not-measured",
         ),
         (
+            "stale as a whole",
+            replace(run, problems=(Problem("x", "it is old", "stale"),)),
+            {},
+            f"the run cannot be accepted, its verdict is stale: it is old{AGAIN}{SEE}not-measured",
+        ),
+        (
             "pass share",
             with_trials(make_run({**TWENTY, "t19": [18]}), "t19", passed=False),
             {},

@@ -14,6 +14,8 @@ from gate_world import TWENTY, World, git, make_run, slugs, started
 from pytest_fanout.cli.baseline import main
 from pytest_fanout.gate.audit import steps
 from pytest_fanout.records import Baseline
+from pytest_fanout.store.baselines import build_baseline
+from pytest_fanout.store.budget import parse_budget
 
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
 #: The age of an approval counts on the day of its commit, which is that of the clock here.
@@ -173,3 +175,75 @@ def test_main_is_not_blamed_for_what_the_change_did(tmp_path: Path) -> None:
     )
     world.commit("tighter")
     assert "main-over-budget" not in slugs(world.judge(make_run(GROWN)))
+
+
+def budget(percent: int) -> str:
+    return f'schema = 1\n[default.limits]\n"fanout.p95" = {{ increase = "{percent}%", at_least = 1 }}\n'
+
+
+@pytest.mark.parametrize("is_lower", [True, False])
+def test_a_step_is_a_step_whichever_digest_sorts_first(world: World, is_lower: bool) -> None:
+    """An anchor that got lower, and a budget that got stricter."""
+    world.write("baselines/budget.toml", budget(50))
+    one, old = first(world), parse_budget(budget(50).encode()).digest
+    anchors = (make_run({**TWENTY, "t19": [18], "t01": [number]}) for number in range(1, 16))
+    world.anchor(next(run for run in anchors if (build_baseline(run, "support").digest < one.digest) == is_lower))
+    world.commit("lower")
+    budgets = (budget(percent) for percent in range(50))
+    world.write(
+        "baselines/budget.toml",
+        next(text for text in budgets if (parse_budget(text.encode()).digest < old) == is_lower),
+    )
+    world.commit("stricter")
+    world.write("baselines/approvals/notes.txt", "no anchor and no budget")
+    world.commit("neither")
+
+    assert told(world)[:2] == [("stricter", "budget", "tightening"), ("lower", "support", "tightening")]
+
+
+def test_a_class_that_is_given_up_by_an_approval_without_ceilings(world: World) -> None:
+    """One that allows numbers allows no removal."""
+    one = first(world)
+    for number, ceilings in enumerate(({"fanout.p95": 99, "tokens.p95": 9999}, {})):
+        world.anchor(make_run())
+        world.commit("back")
+        (world.folder / "baselines/support.json").unlink()
+        world.approve(one, ceilings, evalset=None, nonce=f"{number + 7}" * 16, requested_on=DAY)
+        world.commit(f"removed {number}")
+
+    assert [step for step in told(world) if step[0].startswith("removed")] == [
+        ("removed 1", "support", "approved"),
+        ("removed 0", "support", "unapproved"),
+    ]
+
+
+def test_each_change_of_the_fleet_is_a_step_but_the_first(world: World) -> None:
+    """There was no demand before it; what is in between changes nothing of it."""
+    first(world)
+    for number, reserved in enumerate((4, 8, 2)):
+        world.write("baselines/fleet.toml", f"schema = 1\n[fleet]\ngpus_reserved = {reserved}\n")
+        world.commit(f"fleet {number}")
+        world.write("baselines/approvals/notes.txt", f"{number}")
+        world.commit("notes")
+    (world.folder / "baselines/fleet.toml").unlink()
+    world.commit("fleet 3")
+
+    assert [step for step in told(world) if step[1] == "fleet"] == [
+        (f"fleet {number}", "fleet", "unapproved") for number in (3, 2, 1)
+    ]
+    assert [step for step in told(world) if step[0] == "notes"] == []
+
+
+def test_a_class_that_stayed_hides_no_other(world: World) -> None:
+    """Of three classes the first and the last change in one commit."""
+    for agent in ("aaa", "bbb", "ccc"):
+        world.anchor(make_run(agent=agent), agent)
+    world.commit("three")
+    for agent in ("aaa", "ccc"):
+        world.anchor(make_run(GROWN, agent=agent), agent)
+    world.commit("two of them")
+
+    assert [step for step in told(world) if step[0] == "two of them"] == [
+        ("two of them", "aaa", "unapproved"),
+        ("two of them", "ccc", "unapproved"),
+    ]

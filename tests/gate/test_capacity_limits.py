@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_world import TODAY, TWENTY, World, make_run, redrawn, slugs
+from gate_world import TODAY, TWENTY, World, make_run, redrawn, slugs, with_trials
 
 from pytest_fanout.config import Settings
 from pytest_fanout.gate import plan_accept, read_anchors
@@ -326,3 +326,83 @@ def test_growth_in_capacity_alone_needs_an_approval(tmp_path: Path) -> None:
 
 def read_main(world: World):
     return read_anchors(world.repo, world.repo.resolve("main"), world.settings)["support"]
+
+
+# --- what cannot be priced -------------------------------------------------------------------------------------------
+
+
+def impossible(run: Run) -> Run:
+    """More cached input than input: no run can have made that."""
+    return with_trials(run, "t03", samples={"cached_input_tokens": 10**6})
+
+
+def test_samples_that_no_run_can_have_made_are_invalid() -> None:
+    """With the words of the projection; a report whose numbers were changed is not priced as if they were right."""
+    priced = judged(impossible(make_run()), '"capacity.cost_month" = { max = 10_000_000 }')
+
+    assert priced.metrics == ()
+    assert told(priced) == [
+        (
+            "impossible-samples",
+            "invalid",
+            "support::t03::t1: 1000000 cached tokens are more than its 240 input tokens: no run can have made that; "
+            "mend: record the task again",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "head", "fleet", "grew"),
+    [
+        ('"capacity.cost_month" = { increase = "10%" }', make_run(), FLEET, False),
+        ('"capacity.cost_month" = { increase = "10%" }', make_run({**TWENTY, "t20": [41]}), FLEET, True),
+        ('"capacity.cost_month" = { increase = "10%" }', make_run({**TWENTY, "t20": [5]}), FLEET, False),
+        ('"capacity.cliffs" = { min = 2 }', make_run(TWICE), FLEET, False),
+        ("", make_run(TWICE), FLEET, False),
+        ('"capacity.cost_month" = { increase = "10%" }', make_run(TWICE), "broken", False),
+        ('"capacity.cost_month" = { increase = "10%" }', impossible(make_run(TWICE)), FLEET, False),
+        ('"capacity.cost_month" = { increase = "10%" }', make_run(TWICE), "schema = 1\n", False),
+    ],
+    ids=["the same", "one GPU more", "one GPU less", "cliffs", "no limit", "broken", "impossible", "no demand"],
+)
+def test_whether_an_anchor_takes_more_of_what_is_limited(limit: str, head: Run, fleet: str, grew: bool) -> None:
+    """210 calls take 9.56 GPUs, 231 take 10.5 and 195 take 8.9, bought whole. What cannot be priced did not grow."""
+    text = fleet.format(reserved=40, dau=864_000)
+    limits = CapacityLimits(parse_budget(LOOSE.format(limit=limit).encode()), head, {}, Files(text), ["rev"], SETTINGS)
+
+    for _ in range(2):  # a fleet that cannot be read is remembered as such
+        anchors = (build_baseline(run, "support") for run in (make_run(), head))
+        assert limits.grew("support", *anchors) == grew
+
+
+@pytest.mark.parametrize(
+    ("ran", "anchored", "base", "run"),
+    [
+        (("support",), ("support",), 2, 2),  # 7.9 GPUs at 85 %, x 1.1 x 2 are 17.3: fits 20
+        (("support",), ("support", "triage"), 0, 0),  # twice that: not run, and as its anchor says
+        (("support", "triage"), ("support",), None, 0),  # a new class, which no anchor knows
+        (("support", "triage"), ("support", "triage"), 0, 0),
+    ],
+)
+def test_cliffs_are_those_of_the_whole_fleet(
+    ran: tuple[str, ...], anchored: tuple[str, ...], base: int | None, run: int
+) -> None:
+    """A class that did not run drives it all the same; of one that is new nothing is known before."""
+    fleet = FLEET.format(reserved=20, dau=864_000)
+    fleet += fleet[fleet.index("[demand.support]") :].replace("support", "triage")
+    made = replace(make_run(), tasks=tuple(task for agent in ran for task in make_run(agent=agent).tasks))
+    anchors = {agent: build_baseline(make_run(agent=agent), agent) for agent in anchored}
+    limits = CapacityLimits(
+        parse_budget(LOOSE.format(limit='"capacity.cliffs" = { min = 0 }').encode()),
+        made,
+        anchors,
+        Files(fleet),
+        ["rev"],
+        SETTINGS,
+    )
+    support = anchors["support"]
+
+    priced = limits.judge("support", support, measure(made, "support", support, support, ()), None)
+
+    found = metric(priced, "capacity.cliffs")
+    assert (found.base, found.run) == (base, run)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from gate_world import TWENTY, World, make_run, slugs, without
+from gate_world import TWENTY, World, make_run, slugs, trial, with_trials, without
 
 from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.records import Base, Caps, Head, Run, Verdict
@@ -166,3 +166,70 @@ def test_a_provider_has_no_gpus(world: World) -> None:
     assert lines[1] == "all classes: no GPUs of our own: a provider serves the model"
     assert any(line.endswith("% of requests_per_second in 99 % of minutes: over quota") for line in lines)
     assert "all classes: 27,216 -> 54,432 USD in 30 days" in lines
+
+
+@pytest.mark.parametrize("agent", ["aaa", "zzz"])
+def test_another_class_costs_this_one_nothing(world: World, agent: str) -> None:
+    """Its trials are its own, whether it sorts before or after."""
+    run = make_run()
+    both = replace(run, tasks=(*run.tasks, trial(agent, "t01", 1, 900)))
+
+    (alone,) = costed(world, run)[1].projections
+    of_both = {projection.agent: projection for projection in costed(world, both)[1].projections}
+
+    assert (of_both["support"].run, of_both["support"].tasks_shared) == (alone.run, 20)
+
+
+def test_samples_that_no_run_can_have_made_are_not_priced(world: World) -> None:
+    """They are told with the class, and make the verdict invalid."""
+    _, verdict = costed(world, with_trials(make_run(), "t03", samples={"cached_input_tokens": 10**6}))
+
+    assert (verdict.verdict, verdict.projections, verdict.fleet) == ("invalid", (), None)
+    assert [(p.slug, p.verdict, p.agent) for p in verdict.problems] == [("impossible-samples", "invalid", "support")]
+
+
+@pytest.mark.parametrize(
+    ("weights", "calls"),
+    [
+        (None, 10.5),  # the mean of 1 to 20
+        ({"support": {}}, 10.5),
+        ({"aaa": {"t20": 9.0}}, 10.5),
+        ({"support": {task: 0.0 for task in TWENTY if task not in ("t01", "t02")}}, 1.5),
+    ],
+)
+def test_tasks_count_by_their_weights(world: World, weights: dict[str, dict[str, float]] | None, calls: float) -> None:
+    """A task without one counts once; those of other classes count for them."""
+    repo = world.repo
+    run = replace(make_run(), base=Base(repo.resolve("main"), "test"), head=Head(repo.resolve("HEAD")))
+
+    (projection,) = with_costs(world.judge(run), run, repo, world.settings, weights=weights).projections
+
+    assert projection.run.calls_per_s == pytest.approx(100 * calls)  # 100 tasks a second at peak
+
+
+def test_call_sites_that_cannot_be_read_are_an_integrity_fault(tmp_path: Path) -> None:
+    """A broken file beside the anchor: the class is priced all the same, and the verdict says what is broken."""
+    world = World.make(tmp_path / "project")
+    world.anchor(make_run())
+    world.write("baselines/fleet.toml", FLEET)
+    world.write("baselines/support.sites.json", "{")
+    world.commit("start")
+    world.branch()
+    world.commit("feature")
+
+    _, verdict = costed(world, make_run())
+
+    assert (verdict.verdict, len(verdict.projections), verdict.sites) == ("integrity", 1, ())
+    assert [(p.verdict, p.agent, p.text.split()[0]) for p in verdict.problems if p.agent] == [
+        ("integrity", "support", "baselines/support.sites.json:1:")
+    ]
+
+
+def test_without_one_of_its_classes_it_is_no_fleet(world: World) -> None:
+    """The other one is priced by itself."""
+    run = make_run(agents=("support", "triage"))
+
+    _, verdict = costed(world, run)
+
+    assert ([result.agent for result in verdict.classes], len(verdict.projections)) == (["support", "triage"], 1)
+    assert verdict.fleet is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from gate_world import NOW, World, make_run, sha
+from gate_world import NOW, World, git, make_run, sha
 from made_agents import Made
 
 from pytest_fanout.cli.baseline import main
@@ -18,7 +18,7 @@ from pytest_fanout.gate.explaining import explanations, with_explanations
 from pytest_fanout.meter.samples import measure_trial, turns_of
 from pytest_fanout.records import Explanation, Recording, Run, TaskRun, Verdict
 from pytest_fanout.report.json import document
-from pytest_fanout.store.recordings import RecordingStore
+from pytest_fanout.store.recordings import RecordingStore, slug_of
 from pytest_fanout.store.reports import write_report
 
 PLAN = "You plan the research. List what to look up, one a line."
@@ -146,6 +146,25 @@ def test_a_recording_that_cannot_be_read_is_a_note(own_world: tuple[World, Run])
     assert {part.kind: part.value for part in mean}["untold"] * 12 == 4
     assert sum(part.value for part in mean) == explanation.totals[0].delta == 4
     assert verdict.classes[0].outcome == "over"
+
+
+def test_recordings_of_the_base_that_do_not_fit_its_anchor_are_notes(own_world: tuple[World, Run]) -> None:
+    """One that its commit does not hold, and one that was recorded anew while the anchor stayed."""
+    made, run = own_world
+    places = {task: f"fixtures/recordings/support/{slug_of(task)}/t1.jsonl" for task in ("t03", "t04")}
+    branch = git(made.root, "rev-parse", "HEAD")
+    git(made.root, "switch", "-q", "main")
+    git(made.root, "checkout", "-q", branch, "--", places["t04"])
+    git(made.root, "rm", "-q", "-f", places["t03"])
+    made.commit("other recordings, the same anchor")
+    git(made.root, "switch", "-q", "-")
+
+    _, explanation = explained(made, run)
+
+    assert explanation.notes == (
+        "recordings that the numbers did not come from, or that cannot be read: "
+        "t03, trial 1, of the base (cannot be read), t04, trial 1, of the base (recorded anew since its anchor)",
+    )
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from gate_world import NOW, TODAY, TWENTY, World, git, make_run, started, withou
 from pytest_fanout.errors import FanoutError, GitError, IntegrityError
 from pytest_fanout.gate import Verified, exit_code, verify
 from pytest_fanout.gate.check import refuse_copy
+from pytest_fanout.gate.inputs import changed_inputs
 from pytest_fanout.records import OUTCOMES, Base, Head, Run, SessionFacts, Verdict
 from pytest_fanout.store.reports import read_report, write_unfinished
 
@@ -217,3 +218,58 @@ def test_a_run_that_ended_itself_left_no_verdict(world: World, tmp_path: Path) -
         "the run that left this report did not finish, whatever its exit code was\n  mend: find out what ended it "
         f"(os._exit, a kill, a timeout), then run `pytest --fanout-budget` again{SEE}run-not-finished"
     )
+
+
+@pytest.mark.parametrize("rev", ["0" * 40, "f" * 40, None])
+def test_another_commit_is_another_commit(world: World, rev: str | None) -> None:
+    """Whether its number is lower or higher, as HEAD of the report and as its base; none is another one as well."""
+    run = reported(world, make_run())
+
+    with pytest.raises(IntegrityError) as caught:
+        check(world, replace(run, head=Head(rev)))
+    assert caught.value.slug == "report-of-another-commit"
+    with pytest.raises(IntegrityError) as caught:
+        check(world, replace(run, base=Base(rev, "test")))
+    assert caught.value.slug == "report-of-another-base"
+
+
+@pytest.mark.parametrize("is_lower", [True, False])
+def test_a_base_of_ones_own_is_refused_whatever_its_number(world: World, tmp_path: Path, is_lower: bool) -> None:
+    """The first commit on the way whose number is lower, or higher, than that of the base."""
+    main = world.repo.resolve("main") or ""
+    path = tmp_path / "event.json"
+    path.write_text(json.dumps({"merge_group": {"base_sha": main}}))
+    other = next(rev for number in range(50) if ((rev := world.commit(f"{number}")) < main) == is_lower)
+
+    with pytest.raises(IntegrityError) as caught:
+        check(
+            world,
+            reported(world, make_run()),
+            option=other,
+            environ={"CI": "true", "GITHUB_EVENT_PATH": str(path)},
+        )
+
+    assert caught.value.slug == "base-overridden"
+
+
+@pytest.mark.parametrize(
+    ("measured", "now", "changed"),
+    [
+        ({"budget": "m"}, {"budget": "m"}, ()),
+        ({"budget": "m"}, {"budget": "a"}, ("budget.toml",)),
+        ({"budget": "m"}, {"budget": "z"}, ("budget.toml",)),
+        ({"fleet": "m"}, {}, ("fleet.toml",)),
+        ({}, {"evalset:a": "m", "recordings:b": "m"}, ("the eval set of a", "the recordings of b")),
+    ],
+)
+def test_inputs_are_compared_by_name(measured: dict[str, str], now: dict[str, str], changed: tuple[str, ...]) -> None:
+    """One that is there on one side alone has changed."""
+    assert changed_inputs(measured, now) == changed
+
+
+@pytest.mark.parametrize("code", [-1, 0, 1])
+def test_pytest_has_to_end_with_0(world: World, code: int) -> None:
+    """A code of another sign is no success either."""
+    done = check(world, reported(world, make_run(), session=SessionFacts(pytest_exit=code, expected=20)))
+
+    assert done.exit_code == (0 if code == 0 else 1)
