@@ -47,7 +47,8 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
         if re.match(r"[a-z]+:", name):
             continue
         path = (page.parent / name).resolve() if name else page
-        headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if path.is_file() else []
+        is_page = path.is_file() and path.suffix == ".md"
+        headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if is_page else []
         if not path.exists() or (heading and heading not in map(anchor, headings)):
             dead.append(target)
 

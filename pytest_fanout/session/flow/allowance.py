@@ -10,11 +10,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pytest_fanout.errors import StorageError
 from pytest_fanout.session.flow.limits import Pace, SpendLimit
 
 #: How long a call waits at most for the end of others when its own task holds one of them: it may wait for itself.
@@ -58,11 +59,22 @@ class Slowed:
 
 
 def create(folder: Path) -> Path:
-    """Make the file that the workers of this run share."""
+    """Make the file that the workers of this run share.
+
+    Raises:
+        StorageError: the temporary folder takes no file.
+    """
     path = folder / FILE
-    with sqlite3.connect(path) as db:
-        db.executescript(_TABLES)
-    db.close()
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            db.executescript(_TABLES)
+    except sqlite3.Error as error:
+        raise StorageError(
+            "cannot-write",
+            f"could not be written: {error}",
+            where=str(path),
+            mend="free space in the folder for temporary files (TMPDIR), then run the same command again",
+        ) from None
     return path
 
 
