@@ -204,7 +204,8 @@ def _check(steps: _Table) -> None:
     if bad is None:
         return
     where = f"{bad.file or 'the table'}"
-    line = line_of(Path(bad.file), bad.ids) if bad.file else None
+    # an id may stand in many rows: the one with the figure that is wrong, if it is written there as it is told
+    line = bad.file and (line_of(Path(bad.file), (*bad.ids, bad.what.split()[0])) or line_of(Path(bad.file), bad.ids))
     if line:
         where += f":{line}"
     named = f"{' of '.join(bad.ids)}: " if bad.ids else ""

@@ -5,7 +5,8 @@ Trends come from the approval files of HEAD's tree alone, as drift does, so that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
@@ -32,9 +33,23 @@ def past_of(verdict: Verdict, repo: Repository | None, settings: Settings) -> Pa
 def trends_of(approvals: Sequence[Approval], agent: str) -> list[Trend]:
     """One trend for each metric that the approvals of a class speak of, by name; common tasks are left out."""
     steps: dict[str, list[TrendStep]] = {}
-    for approval, day in approvals_of(approvals, agent):
+    for approval, day in _chained(approvals_of(approvals, agent)):
         for change in approval.changes:
             if change.what == "metric" and change.scope != "common" and isinstance(change.new, int):
                 step = TrendStep(day.isoformat(), change.new, approval.path, approval.reason)
                 steps.setdefault(change.name, []).append(step)
     return [Trend(agent, name, tuple(found)) for name, found in sorted(steps.items())]
+
+
+def _chained(approvals: Iterable[tuple[Approval, date]]) -> Iterator[tuple[Approval, date]]:
+    """By day as they come; of one day each after the one whose anchor it replaced."""
+    left, last = list(approvals), None
+    while left:
+        today = [entry for entry in left if entry[1] == left[0][1]]
+        ends = {approval.to_digest for approval, _ in today}
+        starts = [entry for entry in today if entry[0].from_digest not in ends]
+        follows = [entry for entry in today if last is not None and entry[0].from_digest == last]
+        chosen = (follows or starts or today)[0]
+        left.remove(chosen)
+        last = chosen[0].to_digest
+        yield chosen

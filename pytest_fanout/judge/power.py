@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pytest_fanout.judge.arranged import SHARES, Arranged, look
 from pytest_fanout.judge.comparison import TrialTable, Values
@@ -28,7 +29,8 @@ def power_of(anchor: TrialTable, limits: Sequence[Limit], rules: JudgeRules, tes
     Args:
         tests: hypotheses of the whole run; by default those of this class alone.
     """
-    arranged = Arranged(Draw(anchor, anchor, tuple(limits), rules))
+    # as a new draw of the same agent, whose trials begin for themselves: as pairs they would have no noise
+    arranged = Arranged(Draw(anchor, replace(anchor, beginnings={}), tuple(limits), rules))
     family = tests or len(arranged.tests)
     # anchor beside itself: effects are nothing, the noise is that of all its trials
     noises = look(arranged, arranged.trials).noises if arranged.trials else {}

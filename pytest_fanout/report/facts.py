@@ -22,9 +22,14 @@ def state(result: ClassResult, metric: MetricResult) -> str:
         return "waived" if result.verdict == "waived" else "OVER"
     if metric.run is None:
         return "unknown"
-    if metric.evidence in UNDECIDED:
+    if metric.evidence in UNDECIDED or _is_luck(metric):
         return "~"
     return "-" if result.outcome == "not_measured" else "ok"
+
+
+def _is_luck(metric: MetricResult) -> bool:
+    """Whether the figure of a new draw is above its limit, and no growth is seen behind it."""
+    return bool(metric.gated and metric.evidence and metric.limit is not None and (metric.run or 0) > metric.limit)
 
 
 def shown_metrics(result: ClassResult) -> list[MetricResult]:

@@ -48,8 +48,13 @@ def headline(explanation: Explanation) -> str:
 
 
 def short_lines(explanation: Explanation, most: int) -> list[str]:
-    """The largest findings, one line each, without what only changed beside them."""
-    return [finding_text(explanation, finding) for finding in _observed(explanation)[:most]]
+    """The largest findings, one line each, without what only changed beside them or went the other way."""
+    carrying = [
+        finding
+        for finding in _observed(explanation)
+        if (main := _main_share(explanation, finding)) is None or (main.share or 0) >= 0
+    ]
+    return [finding_text(explanation, finding) for finding in carrying[:most]]
 
 
 def finding_text(explanation: Explanation, finding: Finding) -> str:
@@ -111,7 +116,8 @@ def share_lines(explanation: Explanation, finding: Finding) -> Iterator[str]:
     told = _worth_telling(explanation.totals)
     for share in finding.shares:
         if (share.metric, share.scope) in told:
-            yield f"{signed(share.value)} {_unit(share)} a task ({_SCOPES[share.scope]}), {percent(share.share)}"
+            kind = " that no cache served" if share.metric == "uncached_tokens" else ""
+            yield f"{signed(share.value)} {_unit(share)}{kind} a task ({_SCOPES[share.scope]}), {percent(share.share)}"
 
 
 def _worth_telling(totals: Sequence[ClassTotal]) -> set[tuple[str, str]]:

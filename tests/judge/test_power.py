@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -41,6 +42,15 @@ def test_power_says_what_is_found_and_what_a_quarter_takes() -> None:
         for tasks in (entry.tasks_for_quarter - 1, entry.tasks_for_quarter)
     ]
     assert found[0] > 1.25 >= found[1] - 1e-9
+
+
+def test_recordings_of_an_anchor_are_no_pairs_with_themselves() -> None:
+    """An anchor that knows where its trials began says the same: the draw that is planned begins for itself."""
+    plain = table(calls(20, 5, seed=4))
+    begun = replace(plain, beginnings={task: tuple(f"{task}/{n}" for n in range(5)) for task in plain.statuses})
+
+    assert power_of(begun, TOLERANCE, RULES) == power_of(plain, TOLERANCE, RULES)
+    assert power_of(begun, TOLERANCE, RULES)[0].noise == pytest.approx(0.33, abs=0.04)
 
 
 def test_one_trial_a_task_says_nothing_of_noise() -> None:

@@ -124,3 +124,10 @@ def test_redacted_settings_keep_their_name() -> None:
 
     assert [one.text for one in told.findings] == ["stop changed", "tools: added deep"]
     assert told.sites[0].label == "site 00aa"
+
+
+def test_what_went_the_other_way_is_no_short_line() -> None:
+    """Fewer retries beside a growth: a finding of the whole text, and no reason for a reviewer to read first."""
+    better = finding("retries", -2)
+    assert better.label == "observed"
+    assert short_lines(replace(WHY, findings=(*WHY.findings, better)), 99) == short_lines(WHY, 99)

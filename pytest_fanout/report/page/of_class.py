@@ -47,7 +47,13 @@ _SHORTER = {
     "results": "more tool results",
     "evalset": "other tasks",
 }
-_OPEN = {"unconfirmed": "grew, unconfirmed", "high": "above, may be chance", "open": "open", "low": "below, open"}
+_OPEN = {
+    "unconfirmed": "grew, unconfirmed",
+    "high": "above, may be chance",
+    "open": "open",
+    "low": "below, open",
+    "shown": "above, not shown to have grown",
+}
 
 
 def class_part(key: str, run: Run, verdict: Verdict, result: ClassResult, past: Past, *, is_open: bool) -> ClassPart:
