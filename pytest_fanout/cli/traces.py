@@ -142,9 +142,16 @@ def _tables(url: str, names: Sequence[str]) -> list[tuple[_Table, str]]:
         what = f"the driver of this warehouse is not installed: {error}"
         mend = "pip install 'ibis-framework[NAME]', with the name of the warehouse"
     except Exception as error:  # each warehouse has errors of its own
-        said = str(error).replace(url, _scheme(url)).replace(urlsplit(url).password or url, "…")
+        said = str(error).replace(url, _scheme(url)).replace(_password(url) or url, "…")
         what, mend = f"it cannot be opened: {type(error).__name__}: {said}", "mend the URL or the name of the table"
     raise UsageError("no-warehouse", what, where=_scheme(url), mend=mend)
+
+
+def _password(url: str) -> str | None:
+    try:
+        return urlsplit(url).password
+    except ValueError:  # what is no URL is told without its end
+        return url.partition("://")[2] or None
 
 
 def _scheme(url: str) -> str:
