@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_fanout.errors import IntegrityError, UsageError
+from pytest_fanout.records import FILE_COLUMN
 
 _KINDS = {
     ".json": "json",
@@ -28,8 +29,6 @@ _KINDS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-#: The column that names the file of a row: no column of somebody's own is called so.
-FILE = "__fanout_file"
 #: One JSON document may be this long: an exporter writes a whole batch of spans on one line.
 _LONGEST_OBJECT = 64 * 1024 * 1024
 _OTLP_ATTRIBUTES = "STRUCT(key VARCHAR, value JSON)[]"
@@ -41,7 +40,7 @@ _OTLP = (
 
 
 def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequence[str], holders: Sequence[str]) -> Any:
-    """All files as one table of ibis, on a DuckDB of its own. ``FILE`` is the file of a row.
+    """All files as one table of ibis, on a DuckDB of its own. ``FILE_COLUMN`` is the file of a row.
 
     Args:
         attributes: of OTLP, the attributes that become columns.
@@ -65,7 +64,7 @@ def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequen
     # a name is a pattern to DuckDB, and a[1].csv would be a1.csv
     files = "[" + ", ".join(_text(glob.escape(str(path))) for path in paths) + "]"
     # DuckDB would take `agent=x/` in a path for a column, in place of what the rows say
-    common = f"filename = {_text(FILE)}, hive_partitioning = false"
+    common = f"filename = {_text(FILE_COLUMN)}, hive_partitioning = false"
     with reading(paths):
         if kind == "parquet":
             return _view(connection, f"SELECT * FROM read_parquet({files}, {common}, union_by_name = true)")
@@ -158,11 +157,11 @@ def _spans(files: str, options: str, attributes: Sequence[str]) -> str:
         "SELECT s.traceId AS trace_id, s.spanId AS span_id, nullif(s.parentSpanId, '') AS parent_span_id, "
         "make_timestamp(CAST(s.startTimeUnixNano AS BIGINT) // 1000) AS start_time, "
         "make_timestamp(CAST(s.endTimeUnixNano AS BIGINT) // 1000) AS end_time, "
-        f"s.status.code AS status_code, {FILE}{columns} FROM ("
-        f"SELECT unnest(c.spans) AS s, r.resource AS r, {FILE} FROM ("
-        f"SELECT unnest(r.scopeSpans) AS c, r, {FILE} FROM ("
-        f"SELECT unnest(resourceSpans) AS r, {FILE} FROM read_json({files}, columns = {{resourceSpans: '{_OTLP}'}}, "
-        f"{options}))))"
+        f"s.status.code AS status_code, {FILE_COLUMN}{columns} FROM ("
+        f"SELECT unnest(c.spans) AS s, r.resource AS r, {FILE_COLUMN} FROM ("
+        f"SELECT unnest(r.scopeSpans) AS c, r, {FILE_COLUMN} FROM ("
+        f"SELECT unnest(resourceSpans) AS r, {FILE_COLUMN} FROM read_json({files}, "
+        f"columns = {{resourceSpans: '{_OTLP}'}}, {options}))))"
     )
 
 

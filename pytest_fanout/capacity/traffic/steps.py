@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_fanout.errors import UsageError
-from pytest_fanout.store.traces import FILE
+from pytest_fanout.records import FILE_COLUMN
 
 Expression = Any  # ibis has no types of its own that mypy could read
 
@@ -208,7 +208,7 @@ def source_of(columns: Sequence[str], where: str, wanted: str | None) -> Source:
     for source in SOURCES:
         if source.kind == wanted or (wanted is None and any(given >= set(mark) for mark in source.marks)):
             return source
-    shown = ", ".join(sorted(given - {FILE})[:12])
+    shown = ", ".join(sorted(given - {FILE_COLUMN})[:12])
     raise UsageError(
         "trace-format",
         f"its columns are those of no known kind of traces: {shown}",
@@ -252,7 +252,7 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
     classes = [ibis.literal(reading.agent)] if reading.agent else [find.named(name) for name in chosen]
     given |= {f"class_{index}": value for index, value in enumerate(classes)}
     # in two selections: what is looked up is then looked up once, however often it is used
-    return _understood(rows.select(**given, file=find.named(FILE)), source, reading)
+    return _understood(rows.select(**given, file=find.named(FILE_COLUMN)), source, reading)
 
 
 def _understood(found: Expression, source: Source, reading: Reading) -> Expression:
