@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pytest_fanout.capacity.calibrate import Calibrated, Subject, calibrate
+from pytest_fanout.capacity.calibrate import FAILED_SHARE, Calibrated, Subject, calibrate
 from pytest_fanout.capacity.sweep import FEWEST, Bounds, levels_up_to, load_of, measure, sweep
 from pytest_fanout.cli.calibrate import write
 from pytest_fanout.cli.console import clean, table
@@ -121,6 +121,13 @@ def sweep_model(
                     return Sweep((), "seconds", bounds.spent, max_seconds), None
             places = min(_READERS, most)
             reading = await measure(lambda: reader.send(reading_tokens), places, FEWEST, bounds)
+            if reading is not None and reading.failed > FAILED_SHARE * reading.counted:
+                raise UsageError(
+                    "no-server",
+                    f"{reading.failed} of {reading.counted} requests that only read failed: {reading.first_fault}",
+                    where=shown_url(url),
+                    mend="send shorter ones (--reading-tokens), or fewer at once (--most)",
+                )
             return await sweep(lambda: sender.send(input_tokens), levels_up_to(most), bounds), reading
 
     found, reading = asyncio.run(run())

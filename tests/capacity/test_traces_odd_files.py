@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -116,3 +117,15 @@ def test_a_url_that_is_none() -> None:
 
     assert said.startswith("error: postgres://…: it cannot be opened: ")
     assert "secret" not in said
+
+
+def test_a_warehouse_that_gives_no_answer() -> None:
+    """no-warehouse: what it says in place of rows, in a sentence."""
+    made = duckdb.connect("spans.db")
+    made.execute("CREATE TABLE texts AS SELECT 'many' AS t")
+    made.execute("CREATE VIEW calls AS SELECT 'a' AS task, CAST(t AS INTEGER) AS input_tokens FROM texts")
+    made.close()
+
+    said = refused("calls", "--connect", "duckdb://spans.db", code=2)
+
+    assert said.startswith("error: duckdb://…: it gave no answer: ConversionException: Conversion Error: Could not")

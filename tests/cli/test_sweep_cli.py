@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,27 @@ def test_a_server_without_usage(world: World) -> None:
         result = call("model", f"{server.base_url}/v1", *MODEL)
 
     assert "the server gave no answer that counts: no token or no usage in the stream" in result.stderr
+
+
+def test_requests_that_only_read_and_fail(world: World) -> None:
+    """no-server: a rate of reading is not made of the few that came through, and no level is begun."""
+    sent = itertools.count()
+
+    def answer(entry: Logged) -> dict[str, Any]:
+        """The two that fit, then a limit."""
+        return four_words(entry) if next(sent) < 2 else {"status": 429}
+
+    with ModelServer(answer) as server:
+        url = f"{server.base_url}/v1"
+        result = call("model", url, *MODEL, "--reading-tokens", "60", "--most", "1")
+        count = len(server.log)
+
+    assert (result.exit_code, count) == (2, 23)
+    assert result.stderr == (
+        f"error: {url}: 20 of 20 requests that only read failed: status 429\n"
+        "  mend: send shorter ones (--reading-tokens), or fewer at once (--most)\n"
+        "  see: docs/messages.md#no-server\n"
+    )
 
 
 def test_bounds_that_are_too_tight(world: World) -> None:
