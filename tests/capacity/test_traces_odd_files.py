@@ -111,6 +111,25 @@ def test_milliseconds_are_no_seconds() -> None:
     )
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_offsets_count(suffix: str) -> None:
+    """Half past one to half past three, while clocks go forward, is an hour; Sunday evening in New York is Monday."""
+    rows = [
+        {"task": "a", "started_at": "2026-03-29T01:30:00+01:00", "ended_at": "2026-03-29T03:30:00+02:00"},
+        {"task": "b", "started_at": "2027-01-03T23:30:00-05:00", "ended_at": "2027-01-04T05:30:00Z"},
+    ]
+    lines = [json.dumps(row) for row in rows]
+    if suffix == "csv":
+        lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    Path(f"calls.{suffix}").write_text("\n".join(lines) + "\n")
+
+    found = one_class(f"calls.{suffix}")
+
+    (duration,) = (each for each in found["distributions"] if each["metric"] == "duration_ms")
+    assert (duration["mean"], duration["max"]) == (3_600_000.0, 3_600_000)
+    assert [week["monday"] for week in found["weeks"]] == ["2026-03-23", "2027-01-04"]
+
+
 def test_a_url_that_is_none() -> None:
     """no-warehouse: what cannot be taken apart is not shown."""
     said = refused("spans", "--connect", "postgres://[dana:secret@x", code=2)

@@ -392,7 +392,8 @@ class _Finder:
                 return (value // 1_000_000).as_timestamp("ms").cast("timestamp")
             return value.as_timestamp("s").cast("timestamp")
         if kind.is_string():
-            return value.try_cast("timestamp")
+            # by way of a time with a zone: DuckDB's own cast drops an offset and keeps the clock's hours
+            return value.try_cast("timestamp('UTC')").cast("timestamp")
         return value.cast("timestamp")
 
     def _as_text(self, value: Expression | None) -> Expression:
