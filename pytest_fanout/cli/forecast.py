@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -13,7 +12,7 @@ import click
 from pytest_fanout.capacity.forecast import Forecaster
 from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.capacity.project import Sides, profile_of, sides_of
-from pytest_fanout.cli.console import clean
+from pytest_fanout.cli.console import clean, json_text
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_of
 from pytest_fanout.config import Settings, find_settings
@@ -75,7 +74,7 @@ def forecast(
         document = forecast_page.document(made, fleet)
         if explain:
             document["explanation"] = lines
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        click.echo(json_text(document))
         return
     found = forecast_page.sections(made, fleet)
     if explain:

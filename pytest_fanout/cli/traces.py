@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -25,7 +24,7 @@ from pytest_fanout.capacity.traffic.steps import (
     steps_of,
 )
 from pytest_fanout.capacity.traffic.tasks import counted, once, renamed, tasks_as_given, tasks_of, totals_of
-from pytest_fanout.cli.console import clean
+from pytest_fanout.cli.console import clean, json_text
 from pytest_fanout.config import find_settings
 from pytest_fanout.errors import FanoutError, IntegrityError, UsageError
 from pytest_fanout.gate import read_anchors
@@ -96,7 +95,7 @@ def traces(
             mend="say with --as what the sources are, and with --column task=NAME what names a task",
         )
     if style == "json":
-        click.echo(json.dumps(traffic_page.document(traffic), indent=2, ensure_ascii=False))
+        click.echo(json_text(traffic_page.document(traffic)))
         return
     text = plan_page.render(traffic_page.sections(traffic), markdown=style == "md")
     click.echo(clean(text, keep_lines=True))

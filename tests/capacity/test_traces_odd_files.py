@@ -148,3 +148,13 @@ def test_a_warehouse_that_gives_no_answer() -> None:
     said = refused("calls", "--connect", "duckdb://spans.db", code=2)
 
     assert said.startswith("error: duckdb://…: it gave no answer: ConversionException: Conversion Error: Could not")
+
+
+def test_names_that_steer_a_terminal() -> None:
+    """JSON for machines holds the same name, and its text nothing that turns letters round or starts a command."""
+    Path("calls.jsonl").write_text('{"task": "t", "agent": "a\\u202e\\u009b31m"}\n')
+
+    result = CliRunner().invoke(main, ["traces", "calls.jsonl", "--format", "json"], catch_exceptions=False)
+
+    assert json.loads(result.stdout)["classes"][0]["agent"] == "a\u202e\x9b31m"
+    assert result.stdout.replace("\n", "").isprintable()
