@@ -137,7 +137,7 @@ def _in_flight(load: MeasuredLoad, notes: list[str]) -> float:
     by_law = little(load)
     if by_law is None or by_law == 0:
         raise _unsteady(load, "does not say how long a request took, so that nothing can be checked", "measure again")
-    if not load.pinned or load.concurrency is None:
+    if not load.pinned or not load.concurrency:
         notes.append(f"{load.source}: its load was not pinned; {by_law:,.1f} in flight by Little's law, unchecked")
         return by_law
     if abs(by_law / load.concurrency - 1) > LITTLE_TOLERANCE:

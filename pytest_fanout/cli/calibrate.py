@@ -70,7 +70,6 @@ def write(settings: Settings, made: Calibrated, output: str | None) -> None:
     calibration = made.calibration
     relative = f"{FOLDER}/{slug_of(calibration.name)}.json"
     path = Path(output) if output else settings.baselines / relative
-    path.parent.mkdir(parents=True, exist_ok=True)
     word = "replaced" if path.exists() else "wrote"
     write_atomically(path, write_calibration(calibration))
     click.echo(table(_rows(calibration), ("in flight", "", "out tokens/s", "ITL ms", "TTFT ms", "KV", "waiting")))

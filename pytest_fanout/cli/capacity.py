@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from pytest_fanout.capacity.profiles import BUILT_IN, Profile
 from pytest_fanout.capacity.project import profile_of, project_sides, sides_of
 from pytest_fanout.cli import plotting
 from pytest_fanout.cli.calibrate import calibrate
-from pytest_fanout.cli.console import FanoutGroup, clean
+from pytest_fanout.cli.console import FanoutGroup, clean, json_text
 from pytest_fanout.cli.forecast import forecast
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_of
@@ -159,7 +158,7 @@ def _say(
             }
             if plan is not None:  # no class is called so
                 document["explanation"]["fleet"] = explained.of_fleet(plan, fleet, priced.profile)
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        click.echo(json_text(document))
         return
     found = plan_page.sections(priced.projections, plan, fleet, compared=compared)
     if explain:

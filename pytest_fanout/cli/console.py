@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
 import shutil
@@ -67,6 +68,16 @@ def clean(text: str, *, keep_lines: bool = False) -> str:
     """
     shown = "".join(c if c.isprintable() or (keep_lines and c == "\n") else "?" for c in masker().text(text))
     return _COMMAND.sub(r"\g<0>?", shown)
+
+
+#: Valid in JSON, hostile to whoever prints it: C1 controls, bidi and format characters, lone surrogates.
+_STEERS = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff]")
+
+
+def json_text(document: object) -> str:
+    """A document for machines that a person may print: the same values, and nothing that steers a terminal."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return _STEERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -13,7 +12,7 @@ import click
 from pytest_fanout.capacity.forecast import Forecaster
 from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.capacity.project import Sides, profile_of, sides_of
-from pytest_fanout.cli.console import clean
+from pytest_fanout.cli.console import clean, json_text
 from pytest_fanout.cli.hooks import with_hooks
 from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_of
 from pytest_fanout.config import Settings, find_settings
@@ -53,6 +52,9 @@ def forecast(
     FILE names signed customers, as TOML or CSV (docs/capacity.md). Demand and fleet are those of fleet.toml of the work
     tree, tasks those of the anchors of HEAD.
     """
+    first = start.date() if start else _today()
+    if first > date.max - timedelta(weeks=weeks + 1):
+        raise click.BadParameter("is too late: the last week would have no date", param_hint="--start")
     settings = find_settings(Path.cwd())
     repo = repository_of(settings)
     outlook = Outlook() if file is None else parse_customers(Path(file).read_bytes(), file)
@@ -65,7 +67,6 @@ def forecast(
     now = _sides(settings, samples_at(settings, "HEAD", repo), fleet)
     before = None if since is None else _sides(settings, samples_at(settings, since, repo), fleet)
     forecaster = Forecaster(now, fleet, _profile(settings, fleet, calibration), calibration, before)
-    first = start.date() if start else _today()
     made = forecaster.forecast(outlook, first, weeks, since)
     demands = [(made.weeks[index].start, forecaster.demand(outlook, first, index)) for index in sorted({0, weeks - 1})]
     lines = forecast_page.formulas(demands) if explain else []
@@ -73,7 +74,7 @@ def forecast(
         document = forecast_page.document(made, fleet)
         if explain:
             document["explanation"] = lines
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        click.echo(json_text(document))
         return
     found = forecast_page.sections(made, fleet)
     if explain:

@@ -28,6 +28,13 @@ def prompt_of(number: int, words: int) -> str:
     return " ".join([f"{luck.randrange(16**6):06x}", *luck.choices(_WORDS, k=max(1, words))])
 
 
+def shown_url(url: str) -> str:
+    """A URL without what may be a secret: user and password, query."""
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return (scheme + mark + host.rpartition("@")[2] + slash + path).partition("?")[0]
+
+
 class ModelSender:
     """Streams chat completions of a fixed shape and reads the server's own count of tokens."""
 
@@ -53,7 +60,7 @@ class ModelSender:
             raise UsageError(
                 "no-server",
                 f"the server gave no answer that counts: {found.fault or 'it reports no usage while it streams'}",
-                where=self._url,
+                where=shown_url(self._url),
                 mend="name the address up to /v1 of a server with chat completions that reports usage in streams",
             )
         self._words_per_token *= input_tokens / found.input_tokens
@@ -75,20 +82,22 @@ class ModelSender:
                     await response.aread()
                     return Answer(time.monotonic() - began, fault=f"status {response.status_code}")
                 async for line in response.aiter_lines():
-                    if not line.startswith("data:") or line == "data: [DONE]":
+                    data = line.removeprefix("data:").strip()
+                    if not line.startswith("data:") or data == "[DONE]":
                         continue
-                    event = json.loads(line[len("data:") :])
+                    event = json.loads(data)
                     if not isinstance(event, dict):
                         continue
-                    usage = event.get("usage") or usage
+                    usage = event["usage"] if isinstance(event.get("usage"), dict) else usage
                     if _writes(event):
                         last = time.monotonic()
                         first = first or last
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
             return Answer(time.monotonic() - began, fault=type(error).__name__)
         ended = time.monotonic()
         given, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        details = usage.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
         if first is None or last is None or not isinstance(given, int) or not isinstance(written, int):
             return Answer(ended - began, fault="no token or no usage in the stream")
         itl = (last - first) / (written - 1) if written > 1 else None
@@ -97,13 +106,16 @@ class ModelSender:
 
 def _writes(event: Mapping[str, Any]) -> bool:
     """Whether the event holds text; the first one often holds the role alone."""
-    choices = event.get("choices") or ()
-    delta = choices[0].get("delta", {}) if choices else {}
-    return any(delta.get(key) for key in ("content", "reasoning_content", "reasoning", "tool_calls"))
+    choices = event.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    delta = first.get("delta") if isinstance(first, dict) else None
+    return isinstance(delta, dict) and any(
+        delta.get(key) for key in ("content", "reasoning_content", "reasoning", "tool_calls")
+    )
 
 
 class TaskSender:
-    """Posts tasks to an agent, in turn; an answer of 400 or more, or none, is a failed task."""
+    """Posts tasks to an agent, in turn; no answer, or one that is no 2xx, is a failed task: a redirect did nothing."""
 
     def __init__(self, client: httpx.AsyncClient, url: str, bodies: Sequence[bytes]) -> None:
         self._client = client
@@ -120,5 +132,5 @@ class TaskSender:
             response = await self._client.post(self._url, content=next(self._bodies), headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return Answer(time.monotonic() - began, fault=type(error).__name__)
-        fault = f"status {response.status_code}" if response.status_code >= 400 else None
+        fault = f"status {response.status_code}" if not response.is_success else None
         return Answer(time.monotonic() - began, fault=fault)

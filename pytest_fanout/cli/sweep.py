@@ -13,15 +13,16 @@ from typing import Any
 
 import click
 
-from pytest_fanout.capacity.calibrate import Calibrated, Subject, calibrate
+from pytest_fanout.capacity.calibrate import FAILED_SHARE, Calibrated, Subject, calibrate
 from pytest_fanout.capacity.sweep import FEWEST, Bounds, levels_up_to, load_of, measure, sweep
 from pytest_fanout.cli.calibrate import write
 from pytest_fanout.cli.console import clean, table
-from pytest_fanout.cli.senders import ModelSender, TaskSender
+from pytest_fanout.cli.senders import ModelSender, TaskSender, shown_url
 from pytest_fanout.config import find_settings
 from pytest_fanout.errors import UsageError
 from pytest_fanout.records import MeasuredLoad, Sweep, SweepLevel
 from pytest_fanout.report.plan_page import number
+from pytest_fanout.store.files import BadJson, parse_json, write_atomically
 
 SCHEMA = "pytest-fanout/sweep/1"
 #: Places that read at once to find the rate of reading: enough to fill a batch, few enough for its memory.
@@ -120,17 +121,24 @@ def sweep_model(
                     return Sweep((), "seconds", bounds.spent, max_seconds), None
             places = min(_READERS, most)
             reading = await measure(lambda: reader.send(reading_tokens), places, FEWEST, bounds)
+            if reading is not None and reading.failed > FAILED_SHARE * reading.counted:
+                raise UsageError(
+                    "no-server",
+                    f"{reading.failed} of {reading.counted} requests that only read failed: {reading.first_fault}",
+                    where=shown_url(url),
+                    mend="send shorter ones (--reading-tokens), or fewer at once (--most)",
+                )
             return await sweep(lambda: sender.send(input_tokens), levels_up_to(most), bounds), reading
 
     found, reading = asyncio.run(run())
     _say(found, "requests")
     source = f"fanout-capacity sweep of {model}, {datetime.now(UTC).date()}"
-    loads = [load for level in found.levels if (load := load_of(level, url, model)) is not None]
+    loads = [load for level in found.levels if (load := load_of(level, shown_url(url), model)) is not None]
     if reading is None or reading.input_tokens is None or not loads:
         raise UsageError(
             "sweep-too-short",
             "no level, or no reading, was finished within the bounds: there is nothing to calibrate with",
-            where=url,
+            where=shown_url(url),
             mend="raise --max-calls or --max-seconds, or send shorter requests",
         )
     rate = reading.input_tokens * reading.per_s / gpus
@@ -162,21 +170,30 @@ def sweep_agent(
     Each task is one POST whose answer ends when the task does. An agent calls its model many times: this measures the
     whole of it, with tools, and not the model server alone.
     """
-    bodies = [line.encode() for line in Path(tasks).read_text(encoding="utf-8").splitlines() if line.strip()]
+    # only "\n" ends a line: a text in JSON may hold what Unicode calls a line end
+    lines = enumerate(Path(tasks).read_bytes().split(b"\n"), 1)
+    bodies = [(at, line) for at, line in lines if line.strip()]
     if not bodies:
         raise UsageError("no-tasks-to-send", "holds no line with a body", where=tasks, mend="write one JSON a line")
+    for at, line in bodies:
+        try:
+            parse_json(line)
+        except BadJson as bad:
+            raise UsageError(
+                "no-tasks-to-send", bad.what, where=f"{tasks}:{at}", mend="write one JSON a line"
+            ) from None
     bounds = Bounds(max_calls, max_seconds)
 
     async def run() -> Sweep:
         async with _client(most, timeout, api_key_env) as client:
-            sender = TaskSender(client, url, bodies)
+            sender = TaskSender(client, url, [line for _, line in bodies])
             return await sweep(sender.send, levels_up_to(most), bounds)
 
     found = asyncio.run(run())
     _say(found, "tasks")
     if output:
-        document = {"schema": SCHEMA, "url": url, **dataclasses.asdict(found)}
-        Path(output).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        document = {"schema": SCHEMA, "url": shown_url(url), **dataclasses.asdict(found)}
+        write_atomically(Path(output), (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
         click.echo(clean(f"wrote {output}"))
 
 
@@ -189,6 +206,13 @@ def _client(most: int, timeout: float, api_key_env: str | None) -> Any:
         if not token:
             raise UsageError(
                 "no-api-key", f"{api_key_env} is not set", where="--api-key-env", mend=f"export {api_key_env}=…"
+            )
+        if not (token.isascii() and token.isprintable()):
+            raise UsageError(
+                "no-api-key",
+                f"{api_key_env} holds a character that no header may have, perhaps a line end",
+                where="--api-key-env",
+                mend=f"export {api_key_env}=…",
             )
         headers["authorization"] = f"Bearer {token}"
     # a connection of its own for each request: a server may close an idle one at any time, and that is no failure

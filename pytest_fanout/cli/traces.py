@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,9 @@ from pytest_fanout.capacity.traffic.steps import (
     steps_of,
 )
 from pytest_fanout.capacity.traffic.tasks import counted, once, renamed, tasks_as_given, tasks_of, totals_of
-from pytest_fanout.cli.console import clean
+from pytest_fanout.cli.console import clean, json_text
 from pytest_fanout.config import find_settings
-from pytest_fanout.errors import IntegrityError, UsageError
+from pytest_fanout.errors import FanoutError, IntegrityError, UsageError
 from pytest_fanout.gate import read_anchors
 from pytest_fanout.gate.fleet import samples_of_anchor
 from pytest_fanout.records import Samples, Traffic
@@ -84,7 +83,7 @@ def traces(
     ours = dict(_pairs(renames, "--rename"))
     paths = [] if url else [Path(source) for source in sources]
     with ExitStack() as held:
-        held.enter_context(nullcontext() if url else reading(paths))
+        held.enter_context(_asking(url) if url else reading(paths))
         tables = _tables(url, sources) if url else [(_open(paths, asked), str(paths[0]))]
         traffic = _measure(held, tables, kind, asked, ours, _anchors(), agents, bool(paths))
     if not traffic.classes:
@@ -96,7 +95,7 @@ def traces(
             mend="say with --as what the sources are, and with --column task=NAME what names a task",
         )
     if style == "json":
-        click.echo(json.dumps(traffic_page.document(traffic), indent=2, ensure_ascii=False))
+        click.echo(json_text(traffic_page.document(traffic)))
         return
     text = plan_page.render(traffic_page.sections(traffic), markdown=style == "md")
     click.echo(clean(text, keep_lines=True))
@@ -142,9 +141,40 @@ def _tables(url: str, names: Sequence[str]) -> list[tuple[_Table, str]]:
         what = f"the driver of this warehouse is not installed: {error}"
         mend = "pip install 'ibis-framework[NAME]', with the name of the warehouse"
     except Exception as error:  # each warehouse has errors of its own
-        said = str(error).replace(url, _scheme(url)).replace(urlsplit(url).password or url, "…")
-        what, mend = f"it cannot be opened: {type(error).__name__}: {said}", "mend the URL or the name of the table"
+        what, mend = f"it cannot be opened: {_said(error, url)}", "mend the URL or the name of the table"
     raise UsageError("no-warehouse", what, where=_scheme(url), mend=mend)
+
+
+@contextmanager
+def _asking(url: str) -> Iterator[None]:
+    """Where a warehouse is asked: what it answers in place of rows is told without the password.
+
+    Raises:
+        UsageError: it gave none.
+    """
+    try:
+        yield
+    except FanoutError:
+        raise
+    except Exception as error:  # as above
+        raise UsageError(
+            "no-warehouse",
+            f"it gave no answer: {_said(error, url)}",
+            where=_scheme(url),
+            mend="mend the table, or your rights on it",
+        ) from None
+
+
+def _said(error: Exception, url: str) -> str:
+    said = str(error).replace(url, _scheme(url)).replace(_password(url) or url, "…")
+    return f"{type(error).__name__}: {said}"
+
+
+def _password(url: str) -> str | None:
+    try:
+        return urlsplit(url).password
+    except ValueError:  # what is no URL is told without its end
+        return url.partition("://")[2] or None
 
 
 def _scheme(url: str) -> str:

@@ -107,9 +107,18 @@ from pytest_fanout.records.priced import (
     WorstCase,
 )
 from pytest_fanout.records.sweep import Sweep, SweepLevel
-from pytest_fanout.records.traffic import ClassTraffic, Distribution, PlanningEvent, Traffic, Unlike, Week
+from pytest_fanout.records.traffic import (
+    FILE_COLUMN,
+    ClassTraffic,
+    Distribution,
+    PlanningEvent,
+    Traffic,
+    Unlike,
+    Week,
+)
 
 __all__ = [
+    "FILE_COLUMN",
     "MEASURED",
     "METRICS",
     "OUTCOMES",

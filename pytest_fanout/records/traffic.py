@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 
+#: The column that names the file of a row: no column of somebody's own is called so.
+FILE_COLUMN = "__fanout_file"
+
 
 @dataclass(frozen=True, slots=True)
 class Distribution:

@@ -24,7 +24,7 @@ def page_of(config: pytest.Config, report: Path, run_id: str) -> Page | None:
     """The page that is asked for, begun; None: none is.
 
     Raises:
-        UsageError: the extra is not installed, or the page would stand where the JSON report does.
+        UsageError: the extra is not installed, the page would stand where the JSON report does, or its name is none.
         StorageError: nothing can be written there.
     """
     given = config.getoption(OPTION)
@@ -37,6 +37,13 @@ def page_of(config: pytest.Config, report: Path, run_id: str) -> Page | None:
             "html-over-report",
             f"--fanout-html={given} would be written over the JSON report",
             mend="--fanout-html=fanout-report.html",
+        )
+    if path.suffix.lower() not in (".html", ".htm"):
+        # `--fanout-html tests/test_agent.py`: meant as what to run, taken as where to write
+        raise UsageError(
+            "html-no-page",
+            f"--fanout-html={given} names no page: it would be replaced by one",
+            mend="--fanout-html=fanout-report.html, and what to run after it",
         )
     if not config.option.collectonly:
         write_atomically(path, render_plain("not measured", "run not finished", run_id).encode())

@@ -36,6 +36,10 @@ def read_benchmark(data: bytes, where: str) -> list[MeasuredLoad | ServerState]:
     return found
 
 
+#: Of any figure: what is larger is a slip, and sums of it would be no numbers.
+_LARGEST = 1e15
+
+
 def _documents(text: str, where: str) -> Iterator[Any]:
     """JSON objects one after the other (`--append-result`), or lists of them."""
     decoder, at = json.JSONDecoder(), 0
@@ -192,7 +196,7 @@ def _metrics(text: str, where: str) -> ServerState:
             value = float(found["value"])
         except ValueError:
             continue
-        if math.isfinite(value):
+        if 0 <= value <= _LARGEST:
             values.setdefault(found["name"].removeprefix("vllm:"), []).append(value)
         named = re.search(r'model_name="([^"]*)"', found["labels"] or "")
         model = model or (named.group(1) if named else None)
@@ -227,7 +231,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if 0 <= number < math.inf else None
+    return number if 0 <= number <= _LARGEST else None
 
 
 def _text(value: Any) -> str | None:

@@ -16,6 +16,7 @@ from pytest_fanout.records import Customer, Outlook
 from pytest_fanout.store.toml import load_toml
 
 _GROWTH = ("dau_per_week", "tasks_per_user_per_week")
+_LARGEST_SHARE = 1e9  # shares are added up: two of 1e308 are no number
 _FIELDS = ("name", "live", "dau", "tasks_per_user_day")
 
 
@@ -56,12 +57,17 @@ def _csv(data: bytes, where: str) -> Outlook:
         raise _bad(where, "is not UTF-8 text", "save it as UTF-8") from None
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
-        rows = list(reader)
+        header = list(reader.fieldnames or ())
+        rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise _bad(f"{where}:{reader.line_num}", f"is not CSV: {error}", "mend the line") from None
-    _known(dict.fromkeys(reader.fieldnames or ()), {*_FIELDS, "classes"}, where)
+    _known(dict.fromkeys(header), {*_FIELDS, "classes"}, where)
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None or not header:
+        what = "names no columns" if twice is None else f"names the column {twice!r} twice"
+        raise _bad(f"{where}:1", what, ",".join((*_FIELDS, "classes")))
     found = []
-    for number, row in enumerate(rows, 2):
+    for number, row in rows:
         place = f"{where}:{number}"
         if None in row or None in row.values():
             raise _bad(place, "has another number of cells than the first line", "mend the line")
@@ -80,6 +86,8 @@ def _pairs(text: str, where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in text.replace(";", " ").split():
         name, _, share = pair.partition("=")
+        if name in found:
+            raise _bad(where, f"has the class {name} twice", "add its shares up")
         try:
             found[name] = float(share)
         except ValueError:
@@ -106,8 +114,8 @@ def _customer(entry: Mapping[str, Any], where: str) -> Customer:
     for agent, value in classes.items():
         check_agent_name(agent, f"{where}: classes")
         share = _number(value)
-        if share is None or share < 0:
-            raise _bad(where, f"has a share {value} of {agent}; it must be 0 or more", "shares are relative")
+        if share is None or not 0 <= share <= _LARGEST_SHARE:
+            raise _bad(where, f"has a share {value} of {agent}; it must be from 0 to 1e9", "shares are relative")
         shares[agent] = share
     if shares and not any(shares.values()):
         raise _bad(where, "has no class with a share above 0", "give one of them a share")

@@ -7,15 +7,18 @@ attribute that is looked for. Malformed files are refused with their line, never
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from pytest_fanout.errors import IntegrityError, UsageError
+from pytest_fanout.records import FILE_COLUMN
 
 _KINDS = {
     ".json": "json",
@@ -37,7 +40,7 @@ _OTLP = (
 
 
 def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequence[str], holders: Sequence[str]) -> Any:
-    """All files as one table of ibis, on a DuckDB of its own. ``filename`` is the file of a row.
+    """All files as one table of ibis, on a DuckDB of its own. ``FILE_COLUMN`` is the file of a row.
 
     Args:
         attributes: of OTLP, the attributes that become columns.
@@ -49,6 +52,8 @@ def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequen
         IntegrityError: a malformed file; naming file and line.
     """
     kind = _kind_of(paths)
+    for path in paths:
+        _check_whole(path)
     import ibis
 
     connection = ibis.duckdb.connect()
@@ -56,10 +61,13 @@ def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequen
     connection.raw_sql("SET TimeZone = 'UTC'")
     # after two seconds it would be drawn into what machines read
     connection.raw_sql("SET enable_progress_bar = false")
-    files = "[" + ", ".join(_text(str(path)) for path in paths) + "]"
+    # a name is a pattern to DuckDB, and a[1].csv would be a1.csv
+    files = "[" + ", ".join(_text(glob.escape(str(path))) for path in paths) + "]"
+    # DuckDB would take `agent=x/` in a path for a column, in place of what the rows say
+    common = f"filename = {_text(FILE_COLUMN)}, hive_partitioning = false"
     with reading(paths):
         if kind == "parquet":
-            return _view(connection, f"SELECT * FROM read_parquet({files}, filename = true, union_by_name = true)")
+            return _view(connection, f"SELECT * FROM read_parquet({files}, {common}, union_by_name = true)")
         if kind == "csv":
             mark = "\t" if ".tsv" in paths[0].suffixes else ","
             names = _headers(paths, mark)
@@ -67,10 +75,10 @@ def open_traces(paths: Sequence[Path], attributes: Sequence[str], nested: Sequen
             columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
             options = (
                 f"auto_detect = false, columns = {{{columns}}}, header = true, delim = {_text(mark)}, quote = '\"', "
-                "escape = '\"', filename = true, strict_mode = true"
+                f"escape = '\"', {common}, strict_mode = true"
             )
             return _flat(connection, f"SELECT * FROM read_csv({files}, {options})", nested, holders)
-        options = f"filename = true, maximum_object_size = {_LONGEST_OBJECT}"
+        options = f"{common}, maximum_object_size = {_LONGEST_OBJECT}"
         # the whole file decides on its columns: a key that is first seen late would be dropped
         shape = (
             f"SELECT * FROM read_json({files}, maximum_depth = 1, sample_size = -1, union_by_name = true, {options})"
@@ -84,12 +92,24 @@ def _headers(paths: Sequence[Path], mark: str) -> list[str]:
     """The names of the columns, which all files have in common."""
     found: list[list[str]] = []
     for path in paths:
-        with _opened(path) as lines:
-            header = next(csv.reader(lines, delimiter=mark), [])
+        if path.suffix.lower() == ".zst":
+            raise UsageError(
+                "no-trace-file", "a CSV is read as it is or with .gz", where=str(path), mend=f"unzstd {path.name}"
+            )
+        try:
+            with _opened(path) as lines:
+                header = next(csv.reader(lines, delimiter=mark), [])
+        except csv.Error as error:
+            raise _unreadable(path, f"its first line is not CSV: {error}") from None
+        if any("\0" in name for name in header):
+            raise _unreadable(path, "is not UTF-8 text")
         header = [name.removeprefix("\ufeff").strip() for name in header]
         unlike = found and header != found[0]
-        if not all(header) or not header or len(set(header)) < len(header) or unlike:
+        # DuckDB takes task and Task for one
+        is_twice = len({name.lower() for name in header}) < len(header)
+        if not all(header) or not header or is_twice or unlike:
             what = f"its columns differ from those of {paths[0]}" if unlike else "its first line names no columns"
+            what = "its first line names a column twice" if is_twice and all(header) and not unlike else what
             raise IntegrityError(
                 "bad-trace-file",
                 what,
@@ -137,11 +157,11 @@ def _spans(files: str, options: str, attributes: Sequence[str]) -> str:
         "SELECT s.traceId AS trace_id, s.spanId AS span_id, nullif(s.parentSpanId, '') AS parent_span_id, "
         "make_timestamp(CAST(s.startTimeUnixNano AS BIGINT) // 1000) AS start_time, "
         "make_timestamp(CAST(s.endTimeUnixNano AS BIGINT) // 1000) AS end_time, "
-        f"s.status.code AS status_code, filename{columns} FROM ("
-        "SELECT unnest(c.spans) AS s, r.resource AS r, filename FROM ("
-        "SELECT unnest(r.scopeSpans) AS c, r, filename FROM ("
-        f"SELECT unnest(resourceSpans) AS r, filename FROM read_json({files}, columns = {{resourceSpans: '{_OTLP}'}}, "
-        f"{options}))))"
+        f"s.status.code AS status_code, {FILE_COLUMN}{columns} FROM ("
+        f"SELECT unnest(c.spans) AS s, r.resource AS r, {FILE_COLUMN} FROM ("
+        f"SELECT unnest(r.scopeSpans) AS c, r, {FILE_COLUMN} FROM ("
+        f"SELECT unnest(resourceSpans) AS r, {FILE_COLUMN} FROM read_json({files}, "
+        f"columns = {{resourceSpans: '{_OTLP}'}}, {options}))))"
     )
 
 
@@ -188,7 +208,10 @@ def reading(paths: Sequence[Path]) -> Iterator[None]:
 
     try:
         yield
-    except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException) as error:
+    except (
+        duckdb.InvalidInputException, duckdb.ConversionException, duckdb.IOException, duckdb.OutOfRangeException,
+        duckdb.BinderException,
+    ) as error:  # fmt: skip
         text = str(error).partition("\n\nLINE ")[0].strip()
         path = next((path for path in paths if str(path) in text), paths[0])
         where, what = _place(path, text)
@@ -219,6 +242,8 @@ def _broken_json(path: Path) -> tuple[int, int, str] | None:
         if path.name.removesuffix(".gz").endswith(".json"):
             try:
                 json.loads(lines.read())
+            except RecursionError:
+                return 1, 1, "nested too deeply"
             except json.JSONDecodeError as error:
                 if error.msg != "Extra data":
                     return error.lineno, error.colno, error.msg
@@ -228,6 +253,8 @@ def _broken_json(path: Path) -> tuple[int, int, str] | None:
         for number, line in enumerate(lines, 1):
             try:
                 json.loads(line or "null") if line.strip() else None
+            except RecursionError:
+                return number, 1, "nested too deeply"
             except json.JSONDecodeError as error:
                 return number, error.colno, error.msg
     return None
@@ -244,7 +271,30 @@ def line_of(path: Path, words: Sequence[str]) -> int | None:
     return None
 
 
+def _check_whole(path: Path) -> None:
+    """DuckDB reads what is there of a file that was cut off, and says nothing.
+
+    Raises:
+        IntegrityError: it cannot be read to its end.
+    """
+    try:
+        if path.suffix.lower() == ".gz":
+            with gzip.open(path) as file:
+                while file.read(1 << 20):
+                    pass
+        else:
+            path.open("rb").close()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _unreadable(path, f"is no whole gzip file: {error}") from None
+    except OSError as error:
+        raise _unreadable(path, f"cannot be read: {error.strerror or error}") from None
+
+
+def _unreadable(path: Path, what: str) -> IntegrityError:
+    return IntegrityError("bad-trace-file", what, where=str(path), mend="export the file again")
+
+
 def _opened(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")

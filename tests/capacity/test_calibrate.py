@@ -189,3 +189,11 @@ def test_a_scrape_of_no_load_is_refused():
         "  mend: scrape /metrics while a load runs, or leave the file out\n"
         "  see: docs/messages.md#scrape-of-no-load"
     )
+
+
+def test_a_load_of_no_requests_in_flight_is_checked_by_nothing():
+    """A tool that writes 0 for its limit had none: as where the load was not pinned, Little's law says it."""
+    made = calibrate([replace(LOADS[0], concurrency=0.0), *LOADS[1:], READING], OURS)
+
+    assert made.calibration.points[0].concurrency == 4
+    assert made.notes[0] == "c4.json: its load was not pinned; 4.0 in flight by Little's law, unchecked"

@@ -89,7 +89,7 @@ def test_columns_that_say_nothing() -> None:
     Path("rows.csv").write_text("x,y\n1,2\n")
 
     assert refused("rows.csv", code=2) == (
-        "error: rows.csv: its columns are those of no known kind of traces: filename, x, y\n"
+        "error: rows.csv: its columns are those of no known kind of traces: x, y\n"
         "  mend: say with --as what it is, and with --column task=NAME which columns hold what\n"
         "  see: docs/messages.md#trace-format\n"
     )

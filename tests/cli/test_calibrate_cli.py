@@ -151,3 +151,15 @@ def test_a_changed_calibration_needs_an_approval_like_the_fleet(world: World) ->
     path.unlink()
     world.commit("no calibration any more")
     assert "fleet-changed" in slugs(world.judge(make_run(), base="base", today=TODAY))
+
+
+def test_a_place_where_nothing_can_be_written(world: World) -> None:
+    """cannot-write: a folder that is a file is told in a sentence."""
+    world.write("taken", "")
+
+    result = calibrated(world, "--output", "taken/ours.json")
+
+    assert (result.exit_code, result.stderr.splitlines()[0].startswith("error: taken/ours.json: could not be")) == (
+        4,
+        True,
+    ), result.output

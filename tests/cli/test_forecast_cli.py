@@ -115,3 +115,11 @@ def test_a_file_that_is_wrong(world: World, tmp_path: Path) -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "customer 1: has a dau of -1" in result.stderr
+
+
+def test_a_start_that_leaves_no_room(world: World) -> None:
+    """A forecast ends before the calendar does."""
+    result = CliRunner().invoke(main, ["forecast", "--start", "9999-12-20"], catch_exceptions=False)
+
+    assert result.exit_code == 2
+    assert "Invalid value for --start: is too late: the last week would have no date" in result.stderr

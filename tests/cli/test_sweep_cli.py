@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 from gate_world import World
 from model_server import Logged, ModelServer
 
+from pytest_fanout.capacity.sweep import Answer
 from pytest_fanout.cli.capacity import main
-from pytest_fanout.cli.senders import prompt_of
+from pytest_fanout.cli.senders import ModelSender, TaskSender, prompt_of, shown_url
 from pytest_fanout.cli.sweep import turning
 from pytest_fanout.records import Sweep, SweepLevel
 from pytest_fanout.store.calibration import parse_calibration
@@ -144,6 +148,27 @@ def test_a_server_without_usage(world: World) -> None:
     assert "the server gave no answer that counts: no token or no usage in the stream" in result.stderr
 
 
+def test_requests_that_only_read_and_fail(world: World) -> None:
+    """no-server: a rate of reading is not made of the few that came through, and no level is begun."""
+    sent = itertools.count()
+
+    def answer(entry: Logged) -> dict[str, Any]:
+        """The two that fit, then a limit."""
+        return four_words(entry) if next(sent) < 2 else {"status": 429}
+
+    with ModelServer(answer) as server:
+        url = f"{server.base_url}/v1"
+        result = call("model", url, *MODEL, "--reading-tokens", "60", "--most", "1")
+        count = len(server.log)
+
+    assert (result.exit_code, count) == (2, 23)
+    assert result.stderr == (
+        f"error: {url}: 20 of 20 requests that only read failed: status 429\n"
+        "  mend: send shorter ones (--reading-tokens), or fewer at once (--most)\n"
+        "  see: docs/messages.md#no-server\n"
+    )
+
+
 def test_bounds_that_are_too_tight(world: World) -> None:
     """sweep-too-short: reading was measured, and no level fits in the calls that are left."""
     with ModelServer(four_words) as server:
@@ -168,6 +193,58 @@ def test_a_server_that_takes_too_long(world: World) -> None:
 
 
 @pytest.mark.parametrize(
+    "lines",
+    [
+        ('{"choices": [{"delta": null}], "usage": []}', '{"choices": "no"}', '{"choices": [1]}'),
+        ('{"usage": {"prompt_tokens": 1, "prompt_tokens_details": [1]}}',),
+        ("[" * 100_000,),
+    ],
+    ids=["types", "details", "depth"],
+)
+def test_a_stream_of_something_else_is_a_failed_request(lines: tuple[str, ...]) -> None:
+    """Whatever a server writes, the sweep goes on and counts a failure."""
+    text = "".join(f"data: {line}\n\n" for line in lines)
+
+    async def send() -> Answer:
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, text=text))
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await ModelSender(client, "http://x/v1", "m", 4, {}).send(10)
+
+    assert asyncio.run(send()).fault in ("no token or no usage in the stream", "RecursionError")
+
+
+def test_an_end_without_a_space() -> None:
+    """`data:[DONE]` ends a stream as `data: [DONE]` does."""
+    event = '{"choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}'
+
+    async def send() -> Answer:
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, text=f"data:{event}\n\ndata:[DONE]\n\n"))
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await ModelSender(client, "http://x/v1", "m", 1, {}).send(10)
+
+    found = asyncio.run(send())
+    assert (found.fault, found.input_tokens, found.output_tokens) == (None, 7, 1)
+
+
+@pytest.mark.parametrize(("status", "fault"), [(204, None), (307, "status 307"), (404, "status 404")])
+def test_a_redirect_is_no_task(status: int, fault: str | None) -> None:
+    """An agent that sends elsewhere has done nothing: counted as done, thousands of tasks a second would fit."""
+
+    async def send() -> Answer:
+        transport = httpx.MockTransport(lambda request: httpx.Response(status, headers={"location": "/there/"}))
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await TaskSender(client, "http://x/here", [b"{}"]).send()
+
+    assert asyncio.run(send()).fault == fault
+
+
+def test_urls_are_shown_without_secrets() -> None:
+    """User, password and query may be secrets, and files of a sweep are committed."""
+    assert shown_url("https://dana:secret@example.com:8000/v1?key=x") == "https://example.com:8000/v1"
+    assert shown_url("http://[::1]:8000/v1") == "http://[::1]:8000/v1"
+
+
+@pytest.mark.parametrize(
     ("words", "text"),
     [
         (
@@ -180,15 +257,29 @@ def test_a_server_that_takes_too_long(world: World) -> None:
             "error: --body: is no JSON object\n  mend: --body '{\"top_k\": 1}'\n  see: docs/messages.md#bad-body\n",
         ),
         (
+            ("model", "http://x/v1", *MODEL, "--api-key-env", "KEY_OF_TWO_LINES"),
+            "error: --api-key-env: KEY_OF_TWO_LINES holds a character that no header may have, perhaps a line end\n"
+            "  mend: export KEY_OF_TWO_LINES=…\n  see: docs/messages.md#no-api-key\n",
+        ),
+        (
+            ("agent", "http://x", "--tasks", "broken.jsonl"),
+            "error: broken.jsonl:3: is not valid JSON: Expecting value\n  mend: write one JSON a line\n"
+            "  see: docs/messages.md#no-tasks-to-send\n",
+        ),
+        (
             ("agent", "http://x", "--tasks", "empty.jsonl"),
             "error: empty.jsonl: holds no line with a body\n  mend: write one JSON a line\n"
             "  see: docs/messages.md#no-tasks-to-send\n",
         ),
     ],
-    ids=["no-api-key", "bad-body", "no-tasks-to-send"],
+    ids=["no-api-key", "bad-body", "key-of-two-lines", "broken-task", "no-tasks-to-send"],
 )
-def test_words_that_cannot_be_acted_on(world: World, words: tuple[str, ...], text: str) -> None:
+def test_words_that_cannot_be_acted_on(
+    world: World, words: tuple[str, ...], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is sent."""
+    monkeypatch.setenv("KEY_OF_TWO_LINES", "one\ntwo")
+    world.write("broken.jsonl", '{"text": "a\u2028b"}\n\nno\n')
     world.write("empty.jsonl", "\n")
 
     result = call(*words)

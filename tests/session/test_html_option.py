@@ -104,10 +104,25 @@ def test_the_page_cannot_stand_where_the_report_does(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_of_tests_is_no_page(tmp_path: Path) -> None:
+    """html-no-page: an option that took what was meant as what to run would replace it."""
+    tests = tmp_path / "test_agent.py"
+    tests.write_text("def test(): pass\n")
+    with pytest.raises(UsageError) as raised:
+        page_of(config(tmp_path, "test_agent.py"), tmp_path / "fanout-report.json", "run-7")
+
+    assert tests.read_text() == "def test(): pass\n"
+    assert str(raised.value) == (
+        "--fanout-html=test_agent.py names no page: it would be replaced by one\n"
+        f"  mend: --fanout-html=fanout-report.html, and what to run after it{SEE}html-no-page"
+    )
+
+
 def test_a_path_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
     """A folder stands there."""
+    (tmp_path / "page.html").mkdir()
     with pytest.raises(StorageError, match="could not be written: Is a directory"):
-        page_of(config(tmp_path, "."), tmp_path / "fanout-report.json", "run-7")
+        page_of(config(tmp_path, "page.html"), tmp_path / "fanout-report.json", "run-7")
 
 
 def test_a_page_that_fails_is_a_notice_and_changes_no_verdict(tmp_path: Path) -> None:

@@ -202,3 +202,16 @@ def test_what_is_no_benchmark(data: bytes, where: str, what: str):
         "profile_export_aiperf.json, or a saved /metrics of vLLM\n"
         "  see: docs/messages.md#bad-benchmark"
     )
+
+
+def test_a_figure_that_cannot_be_is_not_known():
+    """1e308 requests are a slip of somebody's script, and two of them would be no number at all."""
+    with pytest.raises(ConfigError, match="lacks completed"):
+        read({**VLLM, "completed": 1e308})
+    state = read_benchmark(
+        b"vllm:num_requests_running 8\nvllm:num_requests_waiting -3\n"
+        b"vllm:prefix_cache_queries_total 10\nvllm:prefix_cache_hits_total 1e308\nvllm:prefix_cache_hits_total 1e308\n",
+        "metrics",
+    )
+
+    assert state == [ServerState("metrics", 8.0, 0.0, None, None, None)]

@@ -92,6 +92,17 @@ def test_what_toml_is_refused(old: str, new: str, what: str):
         ("name,live,dau,tasks_per_user_day\nA,2027-01-01,many,1\n", "c.csv:2: has a dau of 'many'"),
         ("name,live,dau,tasks_per_user_day,classes\nA,2027-01-01,5,1,support\n", "which are no pairs of class=share"),
         ('name\n"A', "is not CSV"),
+        ("", "c.csv:1: names no columns"),
+        ("name,live,dau,dau,tasks_per_user_day\nA,2027-01-01,5,9,1\n", "c.csv:1: names the column 'dau' twice"),
+        ("name,live,dau,tasks_per_user_day\n\nA,2027-01-01,many,1\n", "c.csv:3: has a dau of 'many'"),
+        (
+            "name,live,dau,tasks_per_user_day,classes\nA,2027-01-01,5,1,support=1 support=2 research=1\n",
+            "c.csv:2: has the class support twice",
+        ),
+        (
+            "name,live,dau,tasks_per_user_day,classes\nA,2027-01-01,5,1,support=1e308 research=1e308\n",
+            "c.csv:2: has a share 1e+308 of support; it must be from 0 to 1e9",
+        ),
     ],
 )
 def test_what_csv_is_refused(text: str, what: str):

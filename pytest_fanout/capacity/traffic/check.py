@@ -20,6 +20,9 @@ _WORDS = {
     "ended": "end",
 }
 
+#: From the first of these years to before the second a trace may have been written.
+_YEARS = (1970, 2200)
+
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
@@ -43,10 +46,14 @@ def marked(steps: Expression) -> Expression:
         faults.append((text.notnull() & none.fill_null(True), f"text_{name}"))
         faults.append((value < 0, name))
     faults += [(steps[f"text_{name}"].notnull() & steps[name].isnull(), f"text_{name}") for name in TIMES]
+    # a whole number is taken for seconds: one of milliseconds is a year of five digits
+    first, last = (ibis.literal(f"{year}-01-01").cast("timestamp") for year in _YEARS)
+    faults += [((steps[name] < first) | (steps[name] >= last), name) for name in TIMES]
     faults.append((steps.cached > steps.input, "cached_over_input"))
     faults.append((steps.ended < steps.started, "ended"))
     fault = ibis.cases(*[(found.fill_null(False), ibis.literal(label)) for found, label in faults], else_=None)
-    named = steps.mutate(fault=fault)
+    # as texts: Python knows no year above 9999
+    named = steps.mutate(fault=fault, **{name: steps[name].cast("string") for name in TIMES})
     return named.filter(named.fault.notnull())
 
 
@@ -69,4 +76,6 @@ def _what(row: dict[str, Any]) -> str:
     if fault.startswith("text_"):
         name = fault.removeprefix("text_")
         return f"{_WORDS[name]}: {row[fault]!r} is no {'time' if name in TIMES else 'whole number'}"
+    if fault in TIMES:
+        return f"{_WORDS[fault]}: {row[fault]} is no time of a trace; a time in whole numbers is in seconds"
     return f"{_WORDS[fault]}: {row[fault]:,} is below 0"

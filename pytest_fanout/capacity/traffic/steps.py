@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_fanout.errors import UsageError
+from pytest_fanout.records import FILE_COLUMN
 
 Expression = Any  # ibis has no types of its own that mypy could read
 
@@ -207,7 +208,7 @@ def source_of(columns: Sequence[str], where: str, wanted: str | None) -> Source:
     for source in SOURCES:
         if source.kind == wanted or (wanted is None and any(given >= set(mark) for mark in source.marks)):
             return source
-    shown = ", ".join(sorted(given)[:12])
+    shown = ", ".join(sorted(given - {FILE_COLUMN})[:12])
     raise UsageError(
         "trace-format",
         f"its columns are those of no known kind of traces: {shown}",
@@ -251,7 +252,7 @@ def steps_of(rows: Expression, source: Source, reading: Reading, where: str) -> 
     classes = [ibis.literal(reading.agent)] if reading.agent else [find.named(name) for name in chosen]
     given |= {f"class_{index}": value for index, value in enumerate(classes)}
     # in two selections: what is looked up is then looked up once, however often it is used
-    return _understood(rows.select(**given, file=find.named("filename")), source, reading)
+    return _understood(rows.select(**given, file=find.named(FILE_COLUMN)), source, reading)
 
 
 def _understood(found: Expression, source: Source, reading: Reading) -> Expression:
@@ -359,7 +360,8 @@ class _Finder:
         import ibis
 
         value = self.raw(field)
-        if value is None or not (value.type().is_string() or value.type().is_floating()):
+        kind = None if value is None else value.type()
+        if kind is None or not (kind.is_string() or kind.is_floating() or kind.is_decimal()):
             return ibis.null("string")
         return self._as_text(value)
 
@@ -390,7 +392,8 @@ class _Finder:
                 return (value // 1_000_000).as_timestamp("ms").cast("timestamp")
             return value.as_timestamp("s").cast("timestamp")
         if kind.is_string():
-            return value.try_cast("timestamp")
+            # by way of a time with a zone: DuckDB's own cast drops an offset and keeps the clock's hours
+            return value.try_cast("timestamp('UTC')").cast("timestamp")
         return value.cast("timestamp")
 
     def _as_text(self, value: Expression | None) -> Expression:
