@@ -19,9 +19,10 @@ def ask(url: str, text: str) -> None:
         client.post(url + "/v1/chat/completions", json=chat(text))
 
 
+@pytest.mark.slow
 def test_an_agent_of_openai_agents_names_its_calls(model: ModelServer) -> None:
     """Also one inside another; the library's own tracing may be switched off, as it is here."""
-    import agents
+    agents = pytest.importorskip("agents", reason="the extra `named`")
     from openai import AsyncOpenAI
 
     async def agent() -> None:
@@ -42,8 +43,10 @@ def test_an_agent_of_openai_agents_names_its_calls(model: ModelServer) -> None:
     assert result.fanout == 4
 
 
+@pytest.mark.slow
 def test_a_span_of_opentelemetry_names_the_calls_inside(model: ModelServer) -> None:
     """By its gen_ai.agent.name; what the code itself calls its site holds before that."""
+    pytest.importorskip("opentelemetry.sdk", reason="the extra `named`")
     from opentelemetry.sdk.trace import TracerProvider
 
     tracer = TracerProvider().get_tracer("test")

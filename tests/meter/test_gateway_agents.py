@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from gatewaying import Child, behind
 from model_server import Logged, ModelServer
 
@@ -74,6 +75,7 @@ def seen(measured: Measured) -> dict[str, int | None]:
     return {name: measured.samples[name] for name in names}
 
 
+@pytest.mark.slow
 def test_a_python_agent_with_tools(model: ModelServer) -> None:
     """openai and anthropic, plain and streamed, tools over HTTP through the proxy, and a retry of the SDK's own: calls,
     attempts, tool calls and each token count are the server's."""

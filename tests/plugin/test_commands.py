@@ -93,6 +93,7 @@ def test_verify_without_a_report(gated: Project) -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.5])
+@pytest.mark.slow
 def test_kill_9_while_accepting(grown: Project, delay: float) -> None:
     """Killed at any moment `accept` leaves whole files, and what is committed of them is never a silent pass."""
     child = subprocess.Popen(

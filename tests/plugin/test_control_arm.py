@@ -25,6 +25,7 @@ def fanouts(result: Result, which: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "two workers"])
+@pytest.mark.slow
 def test_the_base_agent_runs_on_the_same_tasks(changed: Project, model: ModelServer, workers: Any) -> None:
     """Each new trial is repeated once by the code of the base commit; both reach the model with the real key."""
     result = changed.pytest(

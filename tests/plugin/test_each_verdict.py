@@ -231,6 +231,7 @@ def test_incomplete_when_stopped_early(gated: Project) -> None:
     assert (result.verdict, result.exit) == ("incomplete", 1)
 
 
+@pytest.mark.slow
 def test_incomplete_after_a_crashed_worker(gated: Project) -> None:
     """A11: a worker that dies loses its task; the run names it, keeps the others, leaves the baseline alone."""
     before = (gated.root / "baselines/support.json").read_bytes()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from lxml import html
 from project import Project
 
 
+@pytest.mark.slow
 def test_workers_measure_and_the_controller_writes_one_page(accepted: Project) -> None:
     """Under xdist: the report's own numbers, anchors from git, and nothing else left behind."""
     result = accepted.pytest("-n", "2", "--fanout-html=out/page.html")

@@ -85,6 +85,7 @@ def test_from_edit_to_approval(accepted: Project, model: ModelServer) -> None:
     assert accepted.pytest().verdict == "pass"
 
 
+@pytest.mark.slow
 def test_xdist_gives_the_same_report(project: Project, model: ModelServer) -> None:
     """Under xdist the same tasks give the same numbers and the same verdict."""
     serial = project.pytest("--fanout-mode=record", "--fanout-trials=2")
@@ -235,6 +236,7 @@ def _pytest() -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("sdk", ["openai", "anthropic"])
+@pytest.mark.slow
 def test_the_real_sdks(project: Project, model: ModelServer, sdk: str) -> None:
     """Plain and streamed calls of the real SDKs are counted and replayed; the server's count is ours."""
     project.write("shop.py", OPENAI_AGENT if sdk == "openai" else ANTHROPIC_AGENT)

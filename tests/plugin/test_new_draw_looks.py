@@ -154,6 +154,7 @@ def test_{name}(kept, n):
 """
 
 
+@pytest.mark.slow
 def test_what_a_module_keeps_is_torn_down_before_the_next_one(project: Project) -> None:
     """Marked tests of two modules in two looks: each module is left when its successor begins, also where that is not
     known when a look ends; and an error in the tear-down is one of the last test that stood in it."""

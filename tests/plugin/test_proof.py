@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from model_server import ModelServer
 from project import Project
 
@@ -98,6 +99,7 @@ def stored(project: Project) -> list[str]:
     return sorted(path.parent.name.split("-")[0] for path in project.root.glob("fixtures/recordings/*/*/t1.jsonl"))
 
 
+@pytest.mark.slow
 def test_what_changes_from_run_to_run_is_shown_with_its_line(project: Project, model: ModelServer) -> None:
     """Today's date, fresh ids, the order of a set and of parallel results: each is named, and nothing of it is stored;
     with the line that is shown dates and ids are ignored, while an order is not. Nor is a trial stored whose proof dies

@@ -6,6 +6,7 @@ import re
 import sqlite3
 from contextlib import closing
 
+import pytest
 from model_server import ModelServer
 from project import Project
 
@@ -193,6 +194,7 @@ def test_a_failure_shows_the_agents_own_frames(gated: Project) -> None:
     assert [word for word in ("items.py", "pluggy/", "_pytest") if word in result.out] == []
 
 
+@pytest.mark.slow
 def test_a_retried_call_is_one_call_and_two_attempts(project: Project, model: ModelServer) -> None:
     """A 429 that the SDK retries is one model call of two attempts, live and in replay, without waiting again."""
     project.write_tasks({"task-1": {"ask": "question", "items": 0}})

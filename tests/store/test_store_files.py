@@ -326,6 +326,7 @@ for step in STEPS:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a matter of POSIX")
+@pytest.mark.slow
 def test_kill_9_at_each_step_leaves_one_recording_whole(tmp_path: Path) -> None:
     """Before each call to the system: the old one until it is replaced, then the new one; litter is no trial."""
     stores = {step: RecordingStore(tmp_path / step, {}) for step in STEPS}
