@@ -35,12 +35,18 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for connection in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
+        self._end(self._listener)
+        self._threads[0].join(5)  # what it has accepted by now is open, and there is no more
+        for connection in self._open:
+            self._end(connection)
         for thread in self._threads:
             thread.join(5)
+
+    @staticmethod
+    def _end(connection: Any) -> None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
 
     def _accept(self) -> None:
         while True:
