@@ -22,8 +22,9 @@ from pytest_fanout.cli.console import (
     table,
     without_collecting,
 )
+from pytest_fanout.cli.sides import repository_of
 from pytest_fanout.config import Settings, find_settings, is_ci
-from pytest_fanout.errors import FanoutError, GitError, IntegrityError, UsageError
+from pytest_fanout.errors import FanoutError, IntegrityError, UsageError
 from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
 from pytest_fanout.gate import verify as verify_report
 from pytest_fanout.gate.start import REPORT
@@ -35,15 +36,7 @@ from pytest_fanout.store.git import Repository
 
 def _project() -> tuple[Settings, Repository]:
     settings = find_settings(Path.cwd())
-    repo = Repository.find(settings.root)
-    if repo is None:
-        raise GitError(
-            "no-git-repository",
-            "the project is in no git repository",
-            where=str(settings.root),
-            mend="git init, and commit the project",
-        )
-    return settings, repo
+    return settings, repository_of(settings)
 
 
 @click.group(cls=FanoutGroup)
