@@ -172,6 +172,10 @@ class World:
         git(self.root, "commit", "-q", "--allow-empty", "-m", message)
         return git(self.root, "rev-parse", "HEAD")
 
+    def commit_between(self, low: str, high: str) -> str:
+        """A commit whose number lies between the two texts; they leave a quarter of all numbers or more."""
+        return next(rev for number in range(100) if low < (rev := self.commit(f"{number}")) < high)
+
     def branch(self, name: str = "feature") -> None:
         git(self.root, "switch", "-q", "-c", name)
 

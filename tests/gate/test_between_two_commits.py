@@ -148,9 +148,9 @@ def settings() -> Settings:
 def test_a_base_is_no_gate_where_it_is_head_itself(world: World, is_lower: bool) -> None:
     """Another commit is one, whether its number is lower or higher; HEAD is none, whatever the base says of itself."""
     repo = world.repo
-    head = repo.resolve("HEAD") or ""
+    head = world.commit_between("4", "c")
     git(world.root, "switch", "-q", "main")
-    other = next(rev for number in range(50) if ((rev := world.commit(f"{number}")) < head) == is_lower)
+    other = world.commit_between("", head) if is_lower else world.commit_between(head, "g")
 
     def said(rev: str, is_gate: bool) -> bool:
         run = replace(make_run(), base=Base(rev, "test", is_gate), head=Head(head))

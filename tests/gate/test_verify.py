@@ -236,10 +236,10 @@ def test_another_commit_is_another_commit(world: World, rev: str | None) -> None
 @pytest.mark.parametrize("is_lower", [True, False])
 def test_a_base_of_ones_own_is_refused_whatever_its_number(world: World, tmp_path: Path, is_lower: bool) -> None:
     """The first commit on the way whose number is lower, or higher, than that of the base."""
-    main = world.repo.resolve("main") or ""
+    base = world.commit_between("4", "c")
     path = tmp_path / "event.json"
-    path.write_text(json.dumps({"merge_group": {"base_sha": main}}))
-    other = next(rev for number in range(50) if ((rev := world.commit(f"{number}")) < main) == is_lower)
+    path.write_text(json.dumps({"merge_group": {"base_sha": base}}))
+    other = world.commit_between("", base) if is_lower else world.commit_between(base, "g")
 
     with pytest.raises(IntegrityError) as caught:
         check(
