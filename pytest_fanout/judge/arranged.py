@@ -162,6 +162,9 @@ class Arranged:
         """The same of tasks whose new trials share beginnings with the anchor's: a row for each stratum."""
         import numpy as np
 
+        if not self.metrics:
+            return []
+
         shapes: dict[tuple[int, int], list[tuple[int, float, Any]]] = {}
         for at, (base, run) in zip(self._paired, self._paired_values, strict=True):
             for stratum in strata_of(*self._of(self.tasks[at]), first, last):
@@ -186,15 +189,20 @@ class Arranged:
         return self._base_values[key]
 
     def threshold(self, metric: str, unit: float) -> float:
-        """The effect that the limits of a metric allow: the tightest of them."""
+        """The effect that the limits of a metric allow: the tightest of them.
+
+        Growth by ``at_least`` itself is over. An effect is a mean over many tasks, and rarely a whole number: what
+        rounds to ``at_least`` or more counts as such, or else a class that goes from one call to two never would.
+        """
         bounds = []
         for limit in self.limits[metric]:
             assert limit.increase is not None
             value = self.base_value(metric, limit.statistic)
+            least = max(limit.at_least - 0.5, 0.0)
             if metric in SHARES:
-                bounds.append(max(value or 0, 1) * float(limit.increase) / 100 + limit.at_least / 100)
+                bounds.append(max(max(value or 0, 1) * float(limit.increase), least) / 100)
             else:
-                bounds.append(max(1 + float(limit.increase), 1 + limit.at_least / (value or unit)))
+                bounds.append(max(1 + float(limit.increase), 1 + least / (value or unit)))
         return min(bounds, default=CAPPED_RISE)
 
     def is_exact(self, metric: str, last: int) -> bool:

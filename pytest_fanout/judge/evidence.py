@@ -15,6 +15,7 @@ from pytest_fanout.judge.case import Case, Finding, Seen
 from pytest_fanout.judge.comparison import beside, value_of
 from pytest_fanout.judge.distribution import PERCENTILES, largest
 from pytest_fanout.judge.draw import Draw
+from pytest_fanout.judge.limits import is_over
 from pytest_fanout.judge.looks import holm, level, over_all_looks
 from pytest_fanout.judge.reasons import reasons_of
 from pytest_fanout.judge.runaways import is_open, runaways
@@ -206,18 +207,21 @@ def _verdict_of(case: Case, test: Test) -> str:
         return "shown"
     if not case.is_spent:
         return "open"
-    if p > DOUBTFUL_AT_LAST or (test.statistic == "heavy" and not _percentile_is_over(case, test.metric)):
+    if p > DOUBTFUL_AT_LAST or (test.statistic == "heavy" and not _statistic_is_over(case, test.metric)):
         return "low"
     return "high"
 
 
-def _percentile_is_over(case: Case, metric: str) -> bool:
-    """Whether the run's p95 itself is above what the limit allows: else a heavy growth in doubt is no best guess."""
+def _statistic_is_over(case: Case, metric: str) -> bool:
+    """Whether a statistic that is limited is itself above what its limit allows: else a heavy growth in doubt is no
+    best guess."""
     arranged = case.arranged
-    before, after = arranged.base_value(metric, "p95"), value_of(arranged.run, metric, "p95")
-    if before is None or after is None:
-        return True
-    return after > before * arranged.threshold(metric, float(before or 1))
+    for limit in arranged.limits[metric]:
+        before = arranged.base_value(metric, limit.statistic)
+        after = value_of(arranged.run, metric, limit.statistic, unknown="high")
+        if limit.statistic != "p50" and (before is None or after is None or is_over(limit, before, after)):
+            return True
+    return False
 
 
 def _needs(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...]) -> Needs:

@@ -1,0 +1,88 @@
+"""Classes of few calls a task: where ``at_least`` decides, growth by ``at_least`` is over, as it is by raw numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from drawn_agents import Calls, calls, drawn, table
+
+from pytest_fanout.judge import Draw, TrialTable, compare, judge_draws
+from pytest_fanout.records import Comparison, JudgeRules, Limit
+
+TASKS = [f"t{place:02d}" for place in range(20)]
+
+
+def judged(draw: Draw) -> Comparison:
+    return judge_draws({"": draw})[""]
+
+
+def even(value: int, trials: int = 5, first: list[int] | None = None) -> Calls:
+    """Every task the same, except the first one where ``first`` says so."""
+    return {task: first if first is not None and task == TASKS[0] else [value] * trials for task in TASKS}
+
+
+@pytest.mark.parametrize("calls_before", [1, 2, 5, 9])
+@pytest.mark.parametrize("noise", ["one trial of 100 differs", "an anchor of one trial a task"])
+def test_one_call_more_in_every_task_is_over(calls_before: int, noise: str) -> None:
+    """at_least = 1 is reached; neither the noise of one trial nor an anchor that cannot show any hides it."""
+    row = [calls_before] * 4 + [calls_before + 1]
+    base = even(calls_before, 1) if "one trial a" in noise else even(calls_before, first=row)
+
+    comparison = judged(drawn(base, even(calls_before + 1, 2)))
+
+    assert comparison.metrics[0].threshold == pytest.approx(max(1.1, 1 + 0.5 / calls_before))
+    assert comparison.verdict == "regressed"
+
+
+def test_a_tool_that_every_task_begins_to_call_is_over() -> None:
+    """No trial of the anchor but one calls it: its p95 is 0, and 1 afterwards."""
+    before, after = even(0, first=[0, 0, 1, 0, 0]), even(1, 2)
+    limits = (Limit("tool_calls[search]", "p95", Fraction(1, 10), 1),)
+
+    comparison = compare(
+        {task: {"tool_calls[search]": row} for task, row in before.items()},
+        {task: {"tool_calls[search]": row} for task, row in after.items()},
+        limits=limits,
+    )
+
+    assert comparison.verdict == "regressed"
+
+
+def test_less_than_half_of_at_least_is_within() -> None:
+    """One of five trials takes a call more than the 4 of the anchor: 5 % a task, and 12.5 % is what half a call is."""
+    comparison = judged(drawn(even(4, first=[4, 4, 4, 4, 5]), {task: [4, 4, 4, 4, 5] for task in TASKS}))
+
+    assert comparison.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("statistic", "verdict"), [("p95", "pass"), ("max", "inconclusive")], ids=["p95 fell", "max rose"]
+)
+def test_doubt_about_the_dearest_tasks_is_settled_by_what_is_limited(statistic: str, verdict: str) -> None:
+    """They grew by 45 %, p 0.015, and no trials are left: p95 went from 42 to 41, the largest from 150 to 275."""
+    base = calls(40, 5, seed=4, noise=0.7)
+    run = calls(40, 5, seed=26, noise=0.7, times=lambda place: 1.4 if place >= 32 else 0.92)
+
+    comparison = judged(drawn(base, run, (Limit("fanout", statistic, Fraction(1, 10), 1),)))
+
+    (heavy,) = [entry for entry in comparison.metrics if entry.statistic == "heavy"]
+    assert heavy.p == pytest.approx(0.015, abs=0.004)
+    assert comparison.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [(), (Limit("fanout", "p95", None, 0, max=100),), (Limit("fanout", "p95", Fraction(1, 10), 1, evidence=False),)],
+    ids=["none", "a maximum", "evidence off"],
+)
+def test_shared_beginnings_need_no_limit_that_evidence_decides(limits: Any) -> None:
+    """Trials that go on from the anchor's recordings, and only limits on raw numbers: nothing to test."""
+    base = table(calls(20, 2, seed=4))
+    beginnings = {task: (f"{task}-1", f"{task}-2") for task in base.statuses}
+    begun = TrialTable(base.samples, base.statuses, base.passed, beginnings)
+
+    comparison = judged(Draw(begun, begun, limits, JudgeRules()))
+
+    assert (comparison.verdict, comparison.metrics) == ("pass", ())
