@@ -12,6 +12,7 @@ from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
 from pytest_fanout.gate.drift import of_drift, of_taken_away
+from pytest_fanout.gate.exactly import of_exact_trials
 from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
@@ -92,8 +93,11 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
         if is_valid:
             rules, partial = grounds.budget.judge_for(agent), measured.partial
             problems += of_evidence(agent, comparison, rules, mode=run.mode, partial=partial)
-    if anchor is not None and covering is None and is_valid:
-        problems += new_tasks_over(agent, anchor, measured, limits)
+    if anchor is not None and is_valid:
+        if covering is None:
+            problems += new_tasks_over(agent, anchor, measured, limits)
+        held_to = head if covering is not None and head is not None else anchor
+        problems += of_exact_trials(run, measured, held_to, limits, by_evidence=comparison is not None)
     problems += _of_metrics(agent, metrics, limits, anchor, measured, covering)
     if any(problem.verdict == "regressed" for problem in problems) and base and head and base.digest == head.digest:
         early = find_permit(
@@ -420,7 +424,7 @@ def _result(
     waiver = waiver_in_force((*grounds.new_approvals, *grounds.spent_approvals), agent, grounds.now)
     if waiver and verdict in WAIVABLE:
         hard = any(problem.slug in ("over-max", "too-few-cliffs") for problem in problems)
-        capped = any(task.agent == agent and task.status == "capped" for task in run.tasks)
+        capped = any(task.agent == agent and task.status in ("capped", "timeout") for task in run.tasks)
         if hard or capped:
             why = f"{waiver.path} is a waiver, and a cap or a maximum still holds"
         else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_fanout.gate.advice import cause
 from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.judge import TrialTable, table_of_runs
-from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun
+from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun, TrialFacts
 
 UNKNOWN_USAGE_SHARE = Fraction(5, 100)
 
@@ -230,7 +230,7 @@ def _redefined(trials: tuple[TaskRun, ...], agent: str, anchor: Baseline | None)
 def _draw(trials: tuple[TaskRun, ...], anchor: Baseline | None) -> tuple[str, tuple[str, ...]]:
     """Which draw ran, and the tasks that ran on the anchor's recordings with fewer trials than it names."""
     same = new = 0
-    of_task: dict[str, list[bool]] = {}
+    of_task: dict[str, dict[int, bool]] = {}  # task -> trial: an execution that repeats one is no further trial
     for trial in trials:
         if trial.status not in MEASURED or anchor is None:
             continue
@@ -239,16 +239,23 @@ def _draw(trials: tuple[TaskRun, ...], anchor: Baseline | None) -> tuple[str, tu
             continue
         named = {fact.recording for fact in entry.trials}
         is_same = not trial.new_draw and trial.recording is not None and trial.recording in named
-        of_task.setdefault(trial.task, []).append(is_same)
+        marks = of_task.setdefault(trial.task, {})
+        marks[trial.trial] = is_same or marks.get(trial.trial, False)
         same, new = same + is_same, new + (not is_same)
     short = tuple(
         task
         for task, marks in sorted(of_task.items())
-        if anchor and any(marks) and len(marks) < len(anchor.tasks[task].trials)
+        if anchor and any(marks.values()) and len(marks) < _number_of_trials(anchor.tasks[task].trials)
     )
     if not same and not new:
         return "none", short
     return ("mixed" if same and new else "same" if same else "new"), short
+
+
+def _number_of_trials(facts: Sequence[TrialFacts]) -> int:
+    """Trials that name the same recording are one that was run again."""
+    names = [fact.recording for fact in facts]
+    return len({name for name in names if name is not None}) + names.count(None)
 
 
 def of_session(run: Run) -> Iterator[Problem]:

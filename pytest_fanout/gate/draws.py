@@ -43,13 +43,18 @@ def draw_of(agent: str, anchor: Baseline, trials: Sequence[TaskRun], budget: Bud
 
     A task is on the same draw when every trial of it ran on a recording that the anchor names.
     """
-    mine = [trial for trial in trials if trial.agent == agent and trial.status in MEASURED]
-    fresh = {trial.task for trial in mine if trial.task in anchor.tasks and not _is_same(trial, anchor)}
+    fresh = fresh_tasks(agent, anchor, trials)
     if not fresh:
         return None
-    table = table_of_runs(mine)
+    table = table_of_runs([trial for trial in trials if trial.agent == agent])
     same = frozenset(set(table.statuses) & set(anchor.tasks) - fresh)
     return Draw(table_of_baseline(anchor), table, budget.limits_for(agent), budget.judge_for(agent), same)
+
+
+def fresh_tasks(agent: str, anchor: Baseline, trials: Sequence[TaskRun]) -> set[str]:
+    """The anchor's tasks of which a measured trial ran on another recording than the anchor names, or on none."""
+    mine = (trial for trial in trials if trial.agent == agent and trial.status in MEASURED)
+    return {trial.task for trial in mine if trial.task in anchor.tasks and not _is_same(trial, anchor)}
 
 
 def _is_same(trial: TaskRun, anchor: Baseline) -> bool:

@@ -26,8 +26,8 @@ WEIGHT = 1.5
 #: A trial farther from its task's median than so many usual differences is drawn in, in the second sum of a body test.
 FAR = 3.0
 #: Shares of trials, e.g. of capped ones, are compared as differences, not as ratios.
-SHARES = ("capped", "failed")
-#: By so much, in parts of 1, the share of capped trials may rise where no limit says otherwise.
+SHARES = ("capped", "failed", "timed-out")
+#: By so much, in parts of 1, the share of capped trials may rise where no limit says otherwise; of timed-out ones too.
 CAPPED_RISE = 0.05
 #: Differences of the anchor's trials that it takes to believe that a metric has no noise.
 FEWEST_REPEATS = 10
@@ -86,8 +86,11 @@ class Arranged:
         for limit in draw.limits:
             if limit.evidence and limit.increase is not None:
                 self.limits.setdefault(limit.metric, []).append(limit)
-        if any("capped" in self.run.statuses[task] for task in self.tasks):
+        statuses = {status for task in self.tasks for status in self.run.statuses[task]}
+        if "capped" in statuses:
             self.limits.setdefault("capped", [])
+        if "timeout" in statuses and "failed" not in self.limits:  # the cap on wall_seconds; failed.share counts it
+            self.limits["timed-out"] = []
         self.metrics = tuple(self.limits)
         self.tests = tuple(self._tests())
         self.unknown: tuple[str, ...] = ()

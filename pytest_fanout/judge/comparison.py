@@ -13,6 +13,12 @@ from pytest_fanout.records import MEASURED, Baseline, ControlTrial, Limit, Metri
 
 Values = tuple[int | None, ...]
 
+#: Metrics that mark trials by their status.
+STATUSES: Mapping[str, frozenset[str]] = {
+    "capped": frozenset({"capped"}),
+    "failed": frozenset({"failed", "timeout"}),
+    "timed-out": frozenset({"timeout"}),
+}
 #: Shown always, gated or not.
 SHOWN = (
     ("fanout", "p50"),
@@ -63,10 +69,9 @@ class TrialTable:
         return self._columns[metric]
 
     def _column(self, metric: str) -> dict[str, Values]:
-        if metric in ("capped", "failed"):
-            return {
-                task: tuple(int(_has_status(status, metric)) for status in row) for task, row in self.statuses.items()
-            }
+        if metric in STATUSES:
+            marked = STATUSES[metric]
+            return {task: tuple(int(status in marked) for status in row) for task, row in self.statuses.items()}
         out: dict[str, Values] = {}
         for task, row in self.samples.items():
             trials = len(self.statuses[task])
@@ -78,10 +83,6 @@ class TrialTable:
                 absent: Values = ((0,) if "[" in metric else (None,)) * trials
                 out[task] = tuple(row.get(metric, absent))
         return out
-
-
-def _has_status(status: str, metric: str) -> bool:
-    return status == "capped" if metric == "capped" else status in ("failed", "timeout")
 
 
 def table_of_baseline(baseline: Baseline) -> TrialTable:

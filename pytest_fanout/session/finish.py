@@ -21,6 +21,7 @@ from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.meter import RunFacts
 from pytest_fanout.meter.samples import turns_of
 from pytest_fanout.records import (
+    MEASURED,
     Base,
     Budget,
     ControlTrial,
@@ -72,6 +73,20 @@ class Told:
     node_ids_given: bool = False
     stopped: str | None = None
     control: list[ControlTrial] = field(default_factory=list)
+    _places: dict[tuple[str, str, int, str], int] = field(default_factory=dict)  # of trials among task_runs
+
+    def add_trial(self, run: TaskRun) -> None:
+        """Add an execution of a trial. One that replays a recording once more, with the same numbers, is no further
+        trial: it would weigh twice, and stand for one that is missing. Whether it passed is what the worse one says."""
+        key = (run.agent, run.task, run.trial, run.recording or "")
+        place = self._places.setdefault(key, len(self.task_runs))
+        if place < len(self.task_runs) and _repeats(run, self.task_runs[place]):
+            if not run.passed:
+                self.task_runs[place] = replace(
+                    self.task_runs[place], passed=False, status=run.status, error=run.error, capped=run.capped
+                )
+            return
+        self.task_runs.append(run)
 
     def take(self, facts: RunFacts) -> None:
         """Add what the meter found outside every task."""
@@ -106,6 +121,18 @@ class Told:
         self.unattributed += unattributed
         self.aside += aside
         self.control += told["control"]
+
+
+def _repeats(run: TaskRun, other: TaskRun) -> bool:
+    """Whether ``run`` only replays the recording of ``other``, and nothing else came of it."""
+    against = {problem for problem in run.problems if problem.verdict != "notice"}
+    return (
+        run.recording is not None
+        and not run.new_draw
+        and run.samples == other.samples
+        and {run.status, other.status} <= MEASURED
+        and against <= {*other.problems}
+    )
 
 
 @dataclass(slots=True, kw_only=True)

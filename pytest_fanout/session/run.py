@@ -383,7 +383,7 @@ class FanoutSession:
             return
         data = getattr(report, _DATA, None)
         if data is not None:
-            self.told.task_runs.append(pickle.loads(bytes.fromhex(data)))
+            self.told.add_trial(pickle.loads(bytes.fromhex(data)))
             self.told.measured.add(report.nodeid)
         elif report.failed and report.when == "setup":
             self.told.setup_failed[report.nodeid] = first_error(report)

@@ -183,6 +183,7 @@ def test_a_waiver_lifts_a_red(changes: dict[str, Any], verdict: str) -> None:
     [
         (make_run(), "", "pass"),
         (with_trials(make_run(GROWN), "t20", status="capped"), "", "regressed"),
+        (with_trials(make_run(GROWN), "t20", status="timeout"), "", "regressed"),
         (with_trials(make_run(GROWN), "t20", status="failed"), "", "waived"),
         (make_run(GROWN), '[default.limits]\n"fanout.p95" = { max = 24 }\n', "regressed"),
         (make_run(GROWN), '[default.limits]\n"fanout.p95" = { increase = "10%", max = 25 }\n', "waived"),
@@ -190,7 +191,7 @@ def test_a_waiver_lifts_a_red(changes: dict[str, Any], verdict: str) -> None:
         (with_trials(make_run(), "t20", status="crashed"), "", "incomplete"),
         (with_trials(make_run(), "t20", status="invalid"), "", "invalid"),
     ],
-    ids=["green", "capped", "failed", "over max", "at max", "stale", "crashed", "invalid"],
+    ids=["green", "capped", "timed out", "failed", "over max", "at max", "stale", "crashed", "invalid"],
 )
 def test_what_a_waiver_does_not_lift(run: Run, budget: str, verdict: str) -> None:
     """A cap, a maximum, and what was not measured for another reason."""

@@ -1,0 +1,91 @@
+"""What has no noise is compared exactly: tasks on the anchor's own recordings, and trials that a cap has stopped.
+
+A stopped trial is cheap for the number that it came to, and dear for the one that it would have come to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from pytest_fanout.gate.completeness import Measured
+from pytest_fanout.gate.draws import fresh_tasks
+from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.judge import TrialTable, beside, table_of_baseline
+from pytest_fanout.records import Baseline, Limit, Problem, Run
+
+#: By so much the share of stopped trials may rise on another draw, where no evidence is asked.
+STOPPED_RISE = Fraction(5, 100)
+#: Statuses of trials that a cap has stopped: how that is said, and the limit on shares that allows some of them.
+_STOPPED = {"capped": ("by a cap", "capped"), "timeout": ("by the cap on wall_seconds", "failed")}
+
+
+def of_exact_trials(
+    run: Run, measured: Measured, anchor: Baseline, limits: Sequence[Limit], *, by_evidence: bool
+) -> Iterator[Problem]:
+    """Growth that no chance explains, on the tasks that anchor and run share.
+
+    Args:
+        anchor: the one that the run is held to.
+        by_evidence: the judge of new draws has the class, with the share of its stopped trials.
+    """
+    table, common = table_of_baseline(anchor), set(anchor.tasks) & set(measured.table.statuses)
+    fresh = fresh_tasks(measured.agent, anchor, run.tasks)
+    still = common - fresh
+    yield from _stopped(measured, table, still, limits, Fraction(0))
+    if not by_evidence:
+        yield from _stopped(measured, table, common & fresh, limits, STOPPED_RISE)
+        return
+    if not still:
+        return
+    base, grown = table.only(common), [replace(limit, max=None) for limit in limits if limit.evidence]
+    for result in beside(base, _as_in_the_anchor(base, measured.table, still), grown):
+        if result.over:
+            metric = result.name.rsplit(".", 1)[0]
+            before, after = base.column(metric), measured.table.column(metric)
+            moved = sorted(task for task in still if Counter(before[task]) != Counter(after[task]))
+            yield Problem(
+                "same-tasks-over",
+                f"{measured.agent}: {result.name} {result.base} -> {result.run} (limit {result.limit}) by the tasks "
+                f"alone that ran on the anchor's own recordings, where nothing is chance: {listed(moved)}; "
+                'mend: bring it back, or have it approved: fanout-baseline accept --reason "…"',
+                "regressed",
+                measured.agent,
+            )
+
+
+def _as_in_the_anchor(base: TrialTable, run: TrialTable, still: set[str]) -> TrialTable:
+    """The run's trials of the ``still`` tasks, and the anchor's of all others."""
+    return TrialTable(
+        {task: run.samples[task] if task in still else row for task, row in base.samples.items()},
+        {task: run.statuses[task] if task in still else row for task, row in base.statuses.items()},
+    )
+
+
+def _stopped(
+    measured: Measured, base: TrialTable, tasks: set[str], limits: Sequence[Limit], allowed: Fraction
+) -> Iterator[Problem]:
+    before, after = base.only(tasks).statuses, measured.table.only(tasks).statuses
+    for status, (how, limited) in _STOPPED.items():
+        is_limited = any(limit.metric == limited for limit in limits)
+        if is_limited or _share(after, status) <= _share(before, status) + allowed:
+            continue
+        now, then = (sum(row.count(status) for row in statuses.values()) for statuses in (after, before))
+        trials, of = (sum(map(len, statuses.values())) for statuses in (after, before))
+        more = sorted(task for task in tasks if after[task].count(status) > before[task].count(status))
+        yield Problem(
+            "stopped-by-caps",
+            f"{measured.agent}: {counted(now, 'trial')} of {trials} {'was' if now == 1 else 'were'} stopped {how}, and "
+            f"{then or 'none'} of {of} in the anchor: {listed(more)}; nobody knows what they would have come to; "
+            "mend: find out what keeps them going",
+            "regressed",
+            measured.agent,
+        )
+
+
+def _share(statuses: Mapping[str, Sequence[str]], status: str) -> Fraction:
+    """Every task counts once."""
+    shares = [Fraction(row.count(status), len(row)) for row in statuses.values() if row]
+    return sum(shares, Fraction(0)) / max(len(shares), 1)
