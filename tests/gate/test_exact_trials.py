@@ -129,8 +129,8 @@ def test_growth_on_the_same_recordings_is_exact_beside_tasks_that_are_drawn_anew
     assert [problem.slug for problem in beside_another.problems] == ["same-tasks-over"]
     assert said(beside_another) == [
         "support: fanout.p95 27 -> 39 (limit 29) by the tasks alone that ran on the anchor's own recordings, where "
-        "nothing is chance: t016, t017, t018, t019; mend: bring it back, or have it approved: fanout-baseline accept --reason "
-        '"…"'
+        "nothing is chance: t016, t017, t018, t019; mend: bring it back, or have it approved: "
+        'fanout-baseline accept --reason "…"'
     ]
     assert judged(anew(make_run(BASE), NAMES[0])).verdict == "pass"
 
