@@ -124,7 +124,8 @@ class ControlArm:
     def _begin(self) -> PytestProcess:
         session = self._session
         base = session.anchors.base()
-        assert base is not None
+        if base is None:
+            raise Lost("no base commit was found, and so no agent of it")
         assert session.flow is not None
         assert session.outside is not None
         repo, rev = base
