@@ -38,10 +38,9 @@ def of_exact_trials(
     if not by_evidence:
         yield from _stopped(measured, table, common & fresh, limits, STOPPED_RISE)
         return
-    if not still:
-        return
-    base, grown = table.only(common), [replace(limit, max=None) for limit in limits if limit.evidence]
-    for result in beside(base, _as_in_the_anchor(base, measured.table, still), grown):
+    base, gated = table.only(common), [replace(limit, max=None) for limit in limits if limit.evidence]
+    accept = f'fanout-baseline accept --agent {measured.agent} --reason "…"'
+    for result in beside(base, _with(base, measured.table, still), gated) if still else ():
         if result.over:
             metric = result.name.rsplit(".", 1)[0]
             before, after = base.column(metric), measured.table.column(metric)
@@ -50,17 +49,28 @@ def of_exact_trials(
                 "same-tasks-over",
                 f"{measured.agent}: {result.name} {result.base} -> {result.run} (limit {result.limit}) by the tasks "
                 f"alone that ran on the anchor's own recordings, where nothing is chance: {listed(moved)}; "
-                'mend: bring it back, or have it approved: fanout-baseline accept --reason "…"',
+                f"mend: bring it back, or have it approved: {accept}",
+                "regressed",
+                measured.agent,
+            )
+    # a percentile of the dearest holds each new task by itself
+    middle = [limit for limit in gated if limit.statistic in ("mean", "p50", "p90")]
+    for result in beside(base, _with(base, measured.table, set(measured.new)), middle) if measured.new else ():
+        if result.over:
+            yield Problem(
+                "new-tasks-over",
+                f"{measured.agent}: {result.name} {result.base} -> {result.run} (limit {result.limit}) by the new "
+                f"tasks alone: {listed(measured.new)}; mend: make them cheaper, or accept them: {accept}",
                 "regressed",
                 measured.agent,
             )
 
 
-def _as_in_the_anchor(base: TrialTable, run: TrialTable, still: set[str]) -> TrialTable:
-    """The run's trials of the ``still`` tasks, and the anchor's of all others."""
+def _with(base: TrialTable, run: TrialTable, tasks: set[str]) -> TrialTable:
+    """The anchor's trials, and the run's in their place or beside them for some tasks."""
     return TrialTable(
-        {task: run.samples[task] if task in still else row for task, row in base.samples.items()},
-        {task: run.statuses[task] if task in still else row for task, row in base.statuses.items()},
+        {**base.samples, **{task: run.samples[task] for task in tasks}},
+        {**base.statuses, **{task: run.statuses[task] for task in tasks}},
     )
 
 

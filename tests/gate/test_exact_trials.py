@@ -130,9 +130,32 @@ def test_growth_on_the_same_recordings_is_exact_beside_tasks_that_are_drawn_anew
     assert said(beside_another) == [
         "support: fanout.p95 27 -> 39 (limit 29) by the tasks alone that ran on the anchor's own recordings, where "
         "nothing is chance: t016, t017, t018, t019; mend: bring it back, or have it approved: "
-        'fanout-baseline accept --reason "…"'
+        'fanout-baseline accept --agent support --reason "…"'
     ]
     assert judged(anew(make_run(BASE), NAMES[0])).verdict == "pass"
+
+
+@pytest.mark.parametrize("draw", ["same", "mixed"])
+def test_new_tasks_move_a_mean_on_another_draw_as_on_the_same(draw: str) -> None:
+    """20 tasks of 13.5 calls on the mean, and four new ones of 60: a limit on the mean holds no single task."""
+    budget = 'schema = 1\n[default.limits]\n"fanout.p95" = "none"\n"tokens.p95" = "none"\n'
+    budget += '"fanout.mean" = { increase = "10%", at_least = 1 }\n'
+    new, cheap = ({f"t99{number}": [calls_each] for number in range(4)} for calls_each in (60, 10))
+
+    def ran(more: dict[str, list[int]]) -> ClassResult:
+        run = make_run(BASE | more)
+        return judged(anew(run, NAMES[0]) if draw == "mixed" else run, budget=budget)
+
+    found = ran(new)
+
+    assert (found.verdict, found.draw) == ("regressed", draw)
+    if draw == "mixed":
+        assert [problem.slug for problem in found.problems] == ["new-tasks-over"]
+        assert said(found) == [
+            "support: fanout.mean 14 -> 21 (limit 15) by the new tasks alone: t990, t991, t992, t993; mend: make them "
+            'cheaper, or accept them: fanout-baseline accept --agent support --reason "…"'
+        ]
+    assert ran(cheap).verdict == "pass"
 
 
 def test_a_trial_that_runs_twice_stands_for_no_other() -> None:
