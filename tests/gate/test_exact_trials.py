@@ -137,7 +137,7 @@ def test_growth_on_the_same_recordings_is_exact_beside_tasks_that_are_drawn_anew
 
 @pytest.mark.parametrize("draw", ["same", "mixed"])
 def test_new_tasks_move_a_mean_on_another_draw_as_on_the_same(draw: str) -> None:
-    """20 tasks of 13.5 calls on the mean, and four new ones of 60: a limit on the mean holds no single task."""
+    """20 tasks of 13.8 calls on the mean, and four new ones of 60: a limit on the mean holds no single task."""
     budget = 'schema = 1\n[default.limits]\n"fanout.p95" = "none"\n"tokens.p95" = "none"\n'
     budget += '"fanout.mean" = { increase = "10%", at_least = 1 }\n'
     new, cheap = ({f"t99{number}": [calls_each] for number in range(4)} for calls_each in (60, 10))
