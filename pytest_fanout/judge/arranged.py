@@ -380,7 +380,8 @@ class _Column:
         effect = float(weights @ difference)
         members = int((weights > 0).sum())
         spread = _spread(weights, difference)
-        ends: tuple[float | None, float | None] = (None, None)
+        nothing = told(0.0, self.scale)
+        ends: tuple[float | None, float | None] = (None, None) if members else (nothing, nothing)
         if spread is not None:
             reach = student_quantile(0.95, members - 1) * spread
             low = told(effect - reach, self.scale)

@@ -202,7 +202,10 @@ def _verdict_of(case: Case, test: Test) -> str:
     if test.statistic == "body":
         if entry.is_shown_within:
             return "shown"
-        return "open" if not case.is_spent else "high" if entry.is_over else "low"
+        # of so few tasks that have any of it, the best guess is noise where no figure that is limited bears it out
+        is_rare = entry.n < FEWEST_TASKS <= len(case.arranged.tasks)
+        is_high = entry.is_over and (not is_rare or _statistic_is_over(case, test.metric))
+        return "open" if not case.is_spent else "high" if is_high else "low"
     if not entry.is_over or p > DOUBTFUL:
         return "shown"
     if not case.is_spent:

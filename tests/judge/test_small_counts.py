@@ -86,3 +86,30 @@ def test_shared_beginnings_need_no_limit_that_evidence_decides(limits: Any) -> N
     comparison = judged(Draw(begun, begun, limits, JudgeRules()))
 
     assert (comparison.verdict, comparison.metrics) == ("pass", ())
+
+
+def searches(rows: Calls, tasks: int = 20) -> Calls:
+    """A tool that the first tasks call as ``rows`` says, and the others never."""
+    trials = len(rows["t000"])
+    return {f"t{place:03d}": rows.get(f"t{place:03d}", [0] * trials) for place in range(tasks)}
+
+
+def of_searches(base: Calls, run: Calls, statistic: str = "p95") -> Comparison:
+    sides = ({task: {"tool_calls[search]": row} for task, row in rows.items()} for rows in (base, run))
+    return compare(*sides, limits=(Limit("tool_calls[search]", statistic, Fraction(1, 10), 1),))
+
+
+@pytest.mark.parametrize(("statistic", "verdict"), [("p95", "pass"), ("max", "inconclusive")])
+def test_a_metric_of_one_task_is_over_where_its_limited_figure_is(statistic: str, verdict: str) -> None:
+    """One task of twenty searches: 2 to 4 times, now 2 to 9; p95 is 0 on both sides, the largest rose from 4 to 9."""
+    comparison = of_searches(searches({"t000": [2, 4, 3, 4, 2]}), searches({"t000": [9, 2, 5, 4, 9]}), statistic)
+
+    assert (comparison.verdict, comparison.metrics[0].effect) == (verdict, pytest.approx(1.76, abs=0.01))
+
+
+def test_what_nobody_does_on_either_side_needs_no_further_trial() -> None:
+    """Nothing is nothing, whatever an anchor of one trial a task can show of noise."""
+    comparison = of_searches(searches({"t000": [0]}), searches({"t000": [0]}))
+
+    assert (comparison.verdict, comparison.needs.trials) == ("pass", 0)
+    assert comparison.metrics[0].interval == (1.0, 1.0)
