@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def _names(tasks: tuple[str, ...]) -> str:
 
 
 def _shown(settings: Settings) -> str:
-    return settings.recordings.relative_to(settings.root).as_posix()
+    return Path(os.path.relpath(settings.recordings, settings.root)).as_posix()  # it may lie beside the project
 
 
 def _replay(settings: Settings) -> Run:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from gate_world import TWENTY, World, git, make_run, started, with_trials
+from gate_world import PYPROJECT, TWENTY, World, git, make_run, started, with_trials
 
 from pytest_fanout.cli import resolving
 from pytest_fanout.cli.baseline import main
@@ -256,6 +256,31 @@ def test_the_command_says_what_is_left(world: World, monkeypatch: pytest.MonkeyP
         "  pytest --fanout-budget, and fanout-baseline accept where it is over budget: an approval that\n"
         "  departed from another anchor than the main branch's no longer covers anything\n",
     )
+
+
+def test_recordings_beside_the_project_are_named_by_the_way_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only anchors conflict, and what is to be recorded lies in another folder of the machine."""
+    world = started(tmp_path / "project")
+    world.write(
+        "pyproject.toml", PYPROJECT.replace("[tool.fanout.", '[tool.fanout]\nrecordings = "../kept"\n\n[tool.fanout.')
+    )
+    monkeypatch.chdir(world.folder)
+    git(world.root, "switch", "-q", "-C", "feature")
+    world.commit()
+    for name, fanout in (("main", LARGER), ("feature", GROWN)):
+        git(world.root, "switch", "-q", "-C", name, "feature")
+        world.anchor(make_run(fanout))
+        world.commit()
+    merge(world)
+    stale = with_trials(make_run(), "t01", status="stale")
+    monkeypatch.setattr(resolving, "_replay", lambda settings: stale)
+
+    done = CliRunner().invoke(main, ["resolve"], catch_exceptions=False)
+
+    assert done.exit_code == 3
+    assert "  git add ../kept\n" in done.output
 
 
 def test_a_replay_that_measures_nothing_resolves_nothing(world: World) -> None:
