@@ -12,7 +12,7 @@ from pytest_fanout.records import Baseline, Change, Limit
 
 def loosening(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[Change, ...]:
     """Every gated number that got worse, on all tasks and on the common ones; tasks removed and redefined; where there
-    is none of these, a smaller part of the trials that passes."""
+    is none of these, a smaller part of the trials that passes, or a larger one that a cap has stopped."""
     old, new = table_of_baseline(base), table_of_baseline(head)
     common = set(base.tasks) & set(head.tasks)
     changes = list(metric_changes(old, new, limits, "all"))
@@ -27,6 +27,10 @@ def loosening(base: Baseline, head: Baseline, limits: Sequence[Limit]) -> tuple[
     # a failure that the anchor holds fails no test any more, so that it gets in by nobody's back door
     if not changes and pass_share_fell(old, new):
         changes.append(Change("metric", "pass.share", "all", _share(old), _share(new)))
+    # nor does a trial that a cap has stopped, once the anchor says that it was
+    before, after = endings(base), endings(head)
+    if not changes and after["capped"] * before["trials"] > before["capped"] * after["trials"]:
+        changes.append(Change("metric", "capped.trials", "all", before["capped"], after["capped"]))
     return tuple(changes)
 
 

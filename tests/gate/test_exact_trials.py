@@ -116,6 +116,18 @@ def test_the_anchors_own_stopped_trials_are_no_news() -> None:
     assert [problem.slug for problem in judged(every, approval, head=accepted).problems] == ["stopped-by-caps"]
 
 
+def test_an_anchor_that_is_edited_to_hold_stopped_trials_needs_an_approval() -> None:
+    """Its numbers are the same and all of its trials pass; after it, a stopped trial would be no news."""
+    edited = with_trials(make_run(BASE), NAMES[:2], status="capped")
+
+    (text,) = said(judged(make_run(BASE), head=edited))
+
+    assert text == (
+        "support: its anchor got looser without an approval that covers it (HEAD holds no approval for it); mend: "
+        'fanout-baseline accept --agent support --reason "…"'
+    )
+
+
 def test_growth_on_the_same_recordings_is_exact_beside_tasks_that_are_drawn_anew() -> None:
     """The four dearest tasks take half as much again, exactly; one cheap task was recorded anew, and hides nothing."""
     run = make_run({task: [round(value * 1.5) for value in BASE[task]] for task in NAMES[-4:]} | {
