@@ -31,6 +31,8 @@ def of_exact_trials(
         anchor: the one that the run is held to.
         by_evidence: the judge of new draws has the class, with the share of its stopped trials.
     """
+    if not by_evidence and all(_STOPPED.keys().isdisjoint(row) for row in measured.table.statuses.values()):
+        return  # the usual run: nothing was stopped, and raw numbers decide all else
     table, common = table_of_baseline(anchor), set(anchor.tasks) & set(measured.table.statuses)
     fresh = fresh_tasks(measured.agent, anchor, run.tasks)
     still = common - fresh
