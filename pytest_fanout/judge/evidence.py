@@ -204,25 +204,27 @@ def _verdict_of(case: Case, test: Test) -> str:
             return "shown"
         # of so few tasks that have any of it, the best guess is noise where no figure that is limited bears it out
         is_rare = entry.n < FEWEST_TASKS <= len(case.arranged.tasks)
-        is_high = entry.is_over and (not is_rare or _statistic_is_over(case, test.metric))
+        is_high = entry.is_over and (not is_rare or _statistic_is_over(case, test))
         return "open" if not case.is_spent else "high" if is_high else "low"
     if not entry.is_over or p > DOUBTFUL:
         return "shown"
     if not case.is_spent:
         return "open"
-    if p > DOUBTFUL_AT_LAST or (test.statistic == "heavy" and not _statistic_is_over(case, test.metric)):
+    if p > DOUBTFUL_AT_LAST or (test.statistic == "heavy" and not _statistic_is_over(case, test)):
         return "low"
     return "high"
 
 
-def _statistic_is_over(case: Case, metric: str) -> bool:
+def _statistic_is_over(case: Case, test: Test) -> bool:
     """Whether a statistic that is limited is itself above what its limit allows: else a heavy growth in doubt is no
     best guess."""
     arranged = case.arranged
-    for limit in arranged.limits[metric]:
-        before = arranged.base_value(metric, limit.statistic)
-        after = value_of(arranged.run, metric, limit.statistic, unknown="high")
-        if limit.statistic != "p50" and (before is None or after is None or is_over(limit, before, after)):
+    for limit in arranged.limits[test.metric]:
+        if test.statistic == "heavy" and limit.statistic == "p50":
+            continue  # which the dearest tasks do not move
+        before = arranged.base_value(test.metric, limit.statistic)
+        after = value_of(arranged.run, test.metric, limit.statistic, unknown="high")
+        if before is None or after is None or is_over(limit, before, after):
             return True
     return False
 
