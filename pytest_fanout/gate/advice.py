@@ -10,6 +10,8 @@ from pytest_fanout.records import OUTCOMES, Budget, ClassResult, Run, Verdict
 
 #: Verdicts after which the numbers of the run itself become the anchor.
 _BY_NUMBERS = frozenset({"no-baseline", "regressed", "inconclusive"})
+#: Numbers of trials that a cap has cut short are lower, and accept refuses to lower an anchor by them.
+_STOPPED_ALONE = {"stopped-by-caps"}
 
 
 def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budget | None) -> tuple[str, ...]:
@@ -62,6 +64,8 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
             say(f"{RECORD} --fanout-agent={result.agent}")
         if ("tasks-missing" in mine or "trial-crashed" in mine) and stands_in_the_way is None:
             say(f"{again}, whole: without -k, -m, -x or skips")
+        if mine == _STOPPED_ALONE:
+            say(f"mend what keeps trials of {result.agent} from ending by themselves, then: {again}")
         if "anchor-not-committed" in mine:
             say(f'git add {kept} && git commit -m "Accept {result.agent}"')
         if result.evidence is not None and result.evidence.needs and result.verdict == "inconclusive":
@@ -83,7 +87,8 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
             say(WHOLE)
         say('fanout-baseline accept --reason "…"')
     waits = run.mode != "live" and verdict.verdict in ("no-baseline", "unapproved", "mismatch", "regressed")
-    if waits and ("over-max" not in slugs or any("fanout-baseline accept" in step for step in steps)):
+    nothing_to_accept = "over-max" in slugs or slugs == _STOPPED_ALONE
+    if waits and (not nothing_to_accept or any("fanout-baseline accept" in step for step in steps)):
         say(f"git add {kept} && git commit, once accepted")
     return tuple(steps)
 
@@ -145,7 +150,7 @@ def _is_acceptable(result: ClassResult) -> bool:
     if result.verdict == "inconclusive" and result.evidence is not None and result.evidence.needs:
         return False  # further trials can still tell
     gone = result.verdict == "incomplete" and mine != {"tasks-removed"}
-    return not gone and "over-max" not in mine and "anchor-removed" not in mine
+    return not gone and mine.isdisjoint(("over-max", "anchor-removed")) and mine != _STOPPED_ALONE
 
 
 def _accepted_together(verdict: Verdict) -> bool:

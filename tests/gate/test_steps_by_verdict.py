@@ -140,6 +140,10 @@ def test_of_what_is_incomplete_only_a_removal_is_accepted(slugs: tuple[str, ...]
 @pytest.mark.parametrize(
     ("slug", "told"),
     [
+        (
+            "stopped-by-caps",
+            [f"mend what keeps trials of support from ending by themselves, then: {WHOLE}"],
+        ),
         ("over-max", ["bring support back under its maximum, or have budget.toml changed by its owners"]),
         ("anchor-removed", [f"git checkout {'b' * 40} -- baselines/support.json", COMMIT]),
         ("anchor-not-committed", ['git add baselines && git commit -m "Accept support"', ACCEPT_IT, COMMIT]),
