@@ -19,7 +19,7 @@ from pytest_fanout.errors import (
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_tasks
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.listing import listed
-from pytest_fanout.gate.tree import folder_of, kept_in
+from pytest_fanout.gate.tree import kept_in
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.git import Repository
 
@@ -108,7 +108,9 @@ def verify(
             "give this verdict",
             mend=f"git add {shlex.join(loose)} && git commit, then run `pytest --fanout-budget` again",
         )
-    hidden = repo.hidden([path for path in kept_in(settings) if path != folder_of(settings)])
+    # of the baselines a run reads its caps and rules of measuring in the work tree, and all else from commits
+    folder, *others = kept_in(settings)
+    hidden = repo.hidden([*others, f"{folder}/budget.toml"])
     if hidden:
         raise IntegrityError(
             "hidden-from-git",

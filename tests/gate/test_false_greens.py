@@ -250,6 +250,27 @@ def test_a_report_that_knows_fewer_tasks_than_the_eval_set(world: World, part: s
     assert str(caught.value).startswith("the report was made with other inputs: the eval set of support\n")
 
 
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_the_rules_that_a_run_is_measured_by_are_not_hidden(world: World, is_committed: bool) -> None:
+    """Caps, and what matching ignores, are read in the work tree: HEAD's budget would not have let it pass."""
+    run = with_evalset(world)
+    where = "baselines/budget.toml"
+    if is_committed:
+        world.write(where, "schema = 1\n[default.caps]\nfanout = 200\n")
+        world.commit("budget")
+        git(world.root, "update-index", "--assume-unchanged", where)
+    else:
+        world.write(".gitignore", "*.toml\n")
+        world.commit("ignore")
+    world.write(where, 'schema = 1\n[measure]\nvolatile = ["headers.*"]\n')
+    assert not git(world.root, "status", "--porcelain")
+
+    with pytest.raises(IntegrityError) as caught:
+        check(world, reported(world, run))
+
+    assert str(caught.value).startswith(f"{where} is hidden from git status: ")
+
+
 @pytest.mark.parametrize("way", ["ignored", "assume-unchanged", "skip-worktree"])
 def test_what_git_status_does_not_show_decides_nothing(world: World, way: str) -> None:
     """A recording that only this work tree has: no clone of the commit would give this verdict."""
