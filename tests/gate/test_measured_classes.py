@@ -267,3 +267,14 @@ def test_trials_may_be_fewer_where_the_step_of_the_anchor_is_judged(t01: int) ->
 
     for base, head in ((other, ANCHOR), (ANCHOR, other), (None, ANCHOR), (ANCHOR, None)):
         assert "trials-missing" not in slugs(run, base, head)
+
+
+@pytest.mark.parametrize("base", [None, build_baseline(make_run({**THREE, "d": [1, 1]}), "support")])
+def test_where_the_mode_records_a_step_of_the_anchor_lacks_no_trial_either(base: Baseline | None) -> None:
+    """In replay that is a mismatch; a run that records tells nobody that a recording of HEAD's anchor is gone."""
+    run = replace(fewer(make_run(THREE), ("c", 2)), mode="record")
+
+    found = measure(run, "support", base, ANCHOR, LIMITS)
+
+    assert "trials-missing" in [problem.slug for problem in found.problems]
+    assert measure(replace(make_run(THREE), mode="record"), "support", base, ANCHOR, LIMITS).problems == ()
