@@ -191,17 +191,18 @@ class Arranged:
             self._base_values[key] = value_of(self.anchor, metric, statistic, unknown="low")
         return self._base_values[key]
 
-    def threshold(self, metric: str, unit: float) -> float:
+    def threshold(self, metric: str, unit: float, *, rounded: bool = True) -> float:
         """The effect that the limits of a metric allow: the tightest of them.
 
         Growth by ``at_least`` itself is over. An effect is a mean over many tasks, and rarely a whole number: what
-        rounds to ``at_least`` or more counts as such, or else a class that goes from one call to two never would.
+        rounds to ``at_least`` or more counts as such, or else a class that goes from one call to two never would; not
+        ``rounded``: only what is all of it.
         """
         bounds = []
         for limit in self.limits[metric]:
             assert limit.increase is not None
             value = self.base_value(metric, limit.statistic)
-            least = max(limit.at_least - 0.5, 0.0)
+            least = max(limit.at_least - 0.5, 0.0) if rounded else limit.at_least
             if metric in SHARES:
                 bounds.append(max(max(value or 0, 1) * float(limit.increase), least) / 100)
             else:

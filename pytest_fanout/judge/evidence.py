@@ -202,9 +202,10 @@ def _verdict_of(case: Case, test: Test) -> str:
     if test.statistic == "body":
         if entry.is_shown_within:
             return "shown"
-        # of so few tasks that have any of it, the best guess is noise where no figure that is limited bears it out
-        is_rare = entry.n < FEWEST_TASKS <= len(case.arranged.tasks)
-        is_high = entry.is_over and (not is_rare or _statistic_is_over(case, test))
+        # a best guess of few tasks, or one that only rounds to at_least, is noise where no limited figure bears it out
+        whole = case.arranged.threshold(test.metric, entry.unit, rounded=False)
+        is_plain = entry.effect > whole and not entry.n < FEWEST_TASKS <= len(case.arranged.tasks)
+        is_high = entry.is_over and (is_plain or _statistic_is_over(case, test))
         return "open" if not case.is_spent else "high" if is_high else "low"
     if not entry.is_over or p > DOUBTFUL:
         return "shown"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from fractions import Fraction
 from typing import Any
 
@@ -113,3 +115,26 @@ def test_what_nobody_does_on_either_side_needs_no_further_trial() -> None:
 
     assert (comparison.verdict, comparison.needs.trials) == ("pass", 0)
     assert comparison.metrics[0].interval == (1.0, 1.0)
+
+
+def few_calls(seed: int, grown: float = 1.0) -> Calls:
+    """20 tasks of about 1, 2 or 3 calls, five trials of each, as loud as such agents are."""
+    chance = random.Random(seed)
+    return {
+        f"t{place:02d}": [max(1, round((1 + place % 3) * grown * math.exp(chance.gauss(0, 0.5)))) for _ in range(5)]
+        for place in range(20)
+    }
+
+
+@pytest.mark.parametrize(
+    ("seed", "p95", "verdict"), [(22, (5, 5), "pass"), (5, (5, 6), "inconclusive")], ids=["p95 stays", "p95 is over"]
+)
+def test_a_best_guess_that_only_rounds_to_at_least_is_borne_out_by_the_figure(
+    seed: int, p95: tuple[int, int], verdict: str
+) -> None:
+    """About 15 % more, which the evidence cannot tell: one call of a p95 of 5 is 20 %, and 10 % rounds to it."""
+    comparison = judged(drawn(few_calls(100 + seed), few_calls(500 + seed, 1.12)))
+
+    body = comparison.metrics[0]
+    assert (body.effect, body.threshold) == (pytest.approx(1.15, abs=0.01), 1.1)
+    assert ((body.p95_base, body.p95_run), comparison.verdict) == (p95, verdict)
