@@ -113,6 +113,11 @@ class Arranged:
         self.trials_base = (len(told) / sum(told) if sum(told) else math.inf) if told else 1.0
         self.schedule = schedule(max(draw.rules.trials, self.trials, 1))
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether new trials share their beginnings with the anchor's."""
+        return bool(self._paired)
+
     def _tests(self) -> Iterable[Test]:
         for metric, limits in self.limits.items():
             if metric in SHARES:

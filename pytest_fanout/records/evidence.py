@@ -121,7 +121,7 @@ class Power:
     allowed: float  # ratio up to which the limits let it grow
     finds: tuple[tuple[int, float], ...]  # new trials, and the smallest ratio that is found in four of five draws
     red: float | None  # chance that the best guess for an unchanged class ends above the limit
-    tasks_for_quarter: int | None  # tasks that it takes to find +25 % with all trials; None: the limit allows as much
+    tasks_for_quarter: int | None  # tasks that find +25 % with all trials, and can pass; None: the limit allows as much
 
 
 @dataclass(frozen=True, slots=True)
