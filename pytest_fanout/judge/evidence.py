@@ -237,8 +237,7 @@ def _needs(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...]
         chosen = tuple(task for task in left if task in members)
         if chosen:
             return Needs(chosen, 1, "confirm")
-    few = len(arranged.tasks) < FEWEST_TASKS and arranged.draw.rules.inconclusive != "warn"
-    if few:
+    if len(arranged.tasks) < FEWEST_TASKS:
         return Needs()  # it cannot pass whatever further trials say
     again = tuple(stray.task for stray in strays if is_open(stray) and arranged.counts[stray.task] < most)
     if again:

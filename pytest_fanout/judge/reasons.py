@@ -120,8 +120,9 @@ def _beyond(case: Case) -> Iterator[Reason]:
 
     Where the anchor has none to tell, or trials share their beginnings with it, the noise is that of this draw.
     """
-    arranged = case.arranged
-    trials = case.most_trials
+    if not case.seen:
+        return
+    arranged, trials = case.arranged, case.most_trials
     rules = replace(arranged.draw.rules, trials=trials)
     sights = {} if arranged.is_paired else sights_of(arranged.draw.anchor, arranged.draw.limits, rules)
     for metric, noise in case.seen[-1].noises.items():

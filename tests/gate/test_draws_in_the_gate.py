@@ -215,6 +215,15 @@ def test_reasons_say_what_grew_what_chance_does_and_what_to_run(project: World, 
     assert text in said(judged(project, run)[1])
 
 
+def test_few_tasks_are_no_notice_where_doubt_is_one(project: World) -> None:
+    """few-tasks-new-draw: nine tasks of a class with inconclusive = "warn" do not pass."""
+    names = sorted(UNCHANGED)[:9]
+    _, result = judged(project, run_of({name: UNCHANGED[name] for name in names}, "loud"))
+
+    assert result.verdict == "inconclusive"
+    assert [problem.slug for problem in result.problems if problem.verdict != "notice"] == ["few-tasks-new-draw"]
+
+
 def test_found_only_at_the_end_and_not_by_the_last_trial_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no further trial can confirm stays inconclusive, in words of its own."""
     monkeypatch.setattr("pytest_fanout.judge.evidence.later_effect", lambda *args: 1.0)
