@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from pytest_fanout.judge.arranged import FEWEST_TASKS, SHARES, Shown, Test
 from pytest_fanout.judge.case import Case
-from pytest_fanout.judge.power import sights_of
+from pytest_fanout.judge.foreseen import Foreseen
 from pytest_fanout.judge.smallest import Sight
 from pytest_fanout.records import Needs, Reason, Runaway
 
@@ -17,9 +16,11 @@ RECORD = "pytest --fanout-budget --fanout-mode=record"
 NOISY = 0.5
 
 
-def reasons_of(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs) -> tuple[Reason, ...]:
+def reasons_of(
+    case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs, foreseen: Foreseen
+) -> tuple[Reason, ...]:
     """All that is to say of a class on a new draw: what stands against it first, then notices."""
-    return (*_against(case, verdicts, strays, needs), *_notices(case, verdicts, strays))
+    return (*_against(case, verdicts, strays, needs), *_notices(case, verdicts, strays, foreseen))
 
 
 def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs) -> Iterator[Reason]:
@@ -92,7 +93,9 @@ def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
                 yield Reason("runaway-open", text, "inconclusive")
 
 
-def _notices(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]) -> Iterator[Reason]:
+def _notices(
+    case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], foreseen: Foreseen
+) -> Iterator[Reason]:
     for test, word in verdicts.items():
         if word == "low":
             entry = case.seen[-1].plain[test]
@@ -103,45 +106,29 @@ def _notices(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
             text = f"{_stray(stray)}, in {stray.beyond} of {_trials(stray.trials)}"
             yield Reason("runaway", text, "notice")
     noises = {metric: noise for metric, noise in (case.seen[-1].noises if case.seen else {}).items() if noise}
-    yield from _beyond(case)
+    yield from _beyond(foreseen)
     noisy = {metric: noise for metric, noise in noises.items() if noise > NOISY and metric not in SHARES}
     if noisy and case.arranged.draw.rules.inconclusive != "warn":
         metric = max(noisy, key=lambda name: noisy[name])
         text = (
             f"two trials of one task differ by a factor of {math.exp(noisy[metric]):.1f} in {metric} (SD of the "
-            f"logarithm {noisy[metric]:.2f}): growth of its dearest tasks cannot be told from that; caps and a limit "
-            'on capped.share hold such a class; proposed: inconclusive = "warn" in its [judge]'
+            f"logarithm {noisy[metric]:.2f}, in this draw and its anchor): growth of its dearest tasks cannot be told "
+            "from that; caps and a limit on capped.share hold such a class; proposed: "
+            'inconclusive = "warn" in its [judge]'
         )
         yield Reason("noisy-class", text, "notice")
 
 
-def _beyond(case: Case) -> Iterator[Reason]:
-    """Limits below what the tasks can show, by the noise that ``fanout-baseline power`` knows: the anchor's.
-
-    Where the anchor has none to tell, or trials share their beginnings with it, the noise is that of this draw.
-    """
-    if not case.seen:
-        return
-    arranged, trials = case.arranged, case.most_trials
-    rules = replace(arranged.draw.rules, trials=trials)
-    sights = {} if arranged.is_paired else sights_of(arranged.draw.anchor, arranged.draw.limits, rules)
-    for metric, noise in case.seen[-1].noises.items():
-        test = Test(metric, "body")
-        if test not in case.seen[-1].plain or metric in case.seen[-1].exact or not noise:
-            continue
-        sight, whose, tasks = sights.get(metric), "the anchor's noise", len(arranged.draw.anchor.statuses)
-        if sight is None:
-            # beside each new trial of a pair stands the one that it shares its beginning with
-            beside = trials if math.isinf(arranged.trials_base) else arranged.trials_base
-            allowed, family = case.seen[-1].plain[test].threshold, len(arranged.tests)
-            sight = Sight(noise, beside, case.alpha, family, 0, allowed)
-            whose, tasks = "the noise of this draw", len(arranged.tasks)
+def _beyond(foreseen: Foreseen) -> Iterator[Reason]:
+    """Limits below what the tasks can show."""
+    tasks, trials = foreseen.tasks, foreseen.trials
+    for metric, sight in foreseen.sights.items():
         found = sight.finds(tasks, trials)
         if found <= sight.should_find:
             continue
         text = (
-            f"the limit allows {metric} {_more(sight.allowed)} more, and by {whose} {tasks} tasks x {trials} trials "
-            f"find growth of {_more(found)} and more; mend: {_mend(sight, tasks, trials)}"
+            f"the limit allows {metric} {_more(sight.allowed)} more, and by {foreseen.whose} {tasks} tasks x {trials} "
+            f"trials find growth of {_more(found)} and more; mend: {_mend(sight, tasks, trials)}"
         )
         yield Reason("budget-beyond-evidence", text, "notice")
 

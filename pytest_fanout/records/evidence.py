@@ -98,6 +98,9 @@ class Comparison:
     tests: int = 0  # hypotheses in the family, over all classes of the run
     level: float | None = None  # what p has to be at most while no other test of the family stands
     level_one_less: float | None = None  # the same, had the run one limit less
+    finds_of: str | None = None  # the metric in which one limit less shows most; None: nothing gated has noise
+    finds: float | None = None  # the smallest ratio of it, over all tasks, that four of five draws find at that level
+    finds_one_less: float | None = None  # the same, had the run one limit less
     permutations: int = 0  # the most that a test took; 0: none was needed
     seed: int = 0
     new: tuple[str, ...] = ()

@@ -251,9 +251,9 @@ def test_a_noisy_class_is_proposed_to_warn_only() -> None:
 
     (text,) = [reason.text for reason in loud.reasons if reason.slug == "noisy-class"]
     assert text == (
-        "two trials of one task differ by a factor of 2.5 in fanout (SD of the logarithm 0.93): growth of its dearest "
-        "tasks cannot be told from that; caps and a limit on capped.share hold such a class; "
-        'proposed: inconclusive = "warn" in its [judge]'
+        "two trials of one task differ by a factor of 2.5 in fanout (SD of the logarithm 0.93, in this draw and its "
+        "anchor): growth of its dearest tasks cannot be told from that; caps and a limit on capped.share hold such a "
+        'class; proposed: inconclusive = "warn" in its [judge]'
     )
     assert "noisy-class" not in {reason.slug for reason in usual.reasons}
 
