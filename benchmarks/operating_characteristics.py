@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from math import comb
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -295,14 +296,26 @@ def print_chains(tallies: dict[Cell, Tally], cells: list[Cell]) -> None:
         chains.sort(key=lambda chain: (chain.total() - chain["pass"], chain["regressed"]))
         blocked = [(chain.total() - chain["pass"]) / chain.total() for chain in chains]
         worst = " / ".join(_percent(chains[-1][word], chains[-1].total()) for word in ("regressed", "inconclusive"))
-        shares = [
-            f"{100 * each:.0f} %" for each in (sum(blocked) / len(blocked), blocked[len(blocked) // 2], blocked[-1])
-        ]
+        mean = sum(blocked) / len(blocked)
+        alike = worst_if_alike(mean, chains[0].total(), len(chains))
+        shares = [f"{100 * each:.0f} %" for each in (mean, blocked[len(blocked) // 2], blocked[-1], alike)]
         met = "yes" if blocked[-1] <= 0.10 else "**missed**"
         start = [cell.agent, str(cell.n), str(cell.anchor), str(cell.sessions or "-"), str(len(blocked))]
         rows.append([*start, *shares, worst, str(sum(share > 0.10 for share in blocked)), met])
     head = ["agent", "tasks", "anchor's runs", "sessions", "anchors", "blocked", "on the middle anchor", "on the worst"]
-    table([*head, "of these regressed / inconclusive", "anchors above 10 %", "worst at most 10 %"], rows)
+    head += [
+        "worst, were all alike",
+        "regressed / inconclusive on the worst",
+        "anchors above 10 %",
+        "worst at most 10 %",
+    ]
+    table(head, rows)
+
+
+def worst_if_alike(share: float, gates: int, chains: int) -> float:
+    """What the worst of so many chains is expected to show where each gate of all of them is red with this chance."""
+    of_count = [comb(gates, count) * share**count * (1 - share) ** (gates - count) for count in range(gates + 1)]
+    return sum(1 - min(1.0, sum(of_count[: count + 1])) ** chains for count in range(gates)) / gates
 
 
 OTHERS = tuple(
