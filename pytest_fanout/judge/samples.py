@@ -45,7 +45,8 @@ def compare(
 
     Raises:
         UsageError: ``bad-samples`` for samples that are no whole numbers of at least 0, or whose metrics have
-            different numbers of trials; ``bad-comparison`` for options that cannot be acted on.
+            different numbers of trials; ``bad-comparison`` for options that cannot be acted on, and for limits of which
+            none is on a metric given.
     """
     if mode not in ("live", "replay"):
         raise UsageError("bad-comparison", f"mode is {mode!r}", where="compare()", mend='mode="live" or mode="replay"')
