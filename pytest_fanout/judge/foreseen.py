@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_fanout.judge.arranged import Test
 from pytest_fanout.judge.case import Case
@@ -46,9 +46,9 @@ def foreseen(case: Case) -> Foreseen:
     noises = {
         metric: noise
         for metric, noise in (seen.noises if seen is not None else {}).items()
-        if noise and seen is not None and Test(metric, "body") in seen.plain and metric not in seen.exact
+        if noise and seen is not None and Test(metric, "body") in seen.plain
     }
-    of_anchor = {} if arranged.is_paired else sights_of(draw.anchor, draw.limits, replace(draw.rules, trials=trials))
+    of_anchor = {} if arranged.is_paired else sights_of(draw.anchor, draw.limits, draw.rules)
     if of_anchor:
         sights = {metric: of_anchor[metric] for metric in noises if metric in of_anchor}
         return Foreseen(sights, "the anchor's noise", len(draw.anchor.statuses), trials)

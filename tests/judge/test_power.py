@@ -99,6 +99,7 @@ def test_no_number_of_tasks_is_advised_that_cannot_pass() -> None:
 
     assert quiet.finds(4, 5) == pytest.approx(1.25)
     assert quiet.tasks_for(1.25, 5) == 10
+    assert [quiet.tasks_for(1.25, 5, least) for least in (7, 12, 30)] == [10, 12, 30]
     (entry,) = power_of(table(calls(6, 5, seed=4, noise=0.05)), TOLERANCE, RULES)
     assert (entry.tasks, entry.tasks_for_quarter) == (6, 10)
 
@@ -128,6 +129,7 @@ def test_a_limit_that_can_be_told_apart_finds_half_as_much_again() -> None:
     assert sight(0.9).increase_for(20, 5) == 35
     assert sight(0.9, 1.35).finds(20, 5) <= 1.525
     assert sight(0.9, 1.30).finds(20, 5) > 1.45
+    assert sight(0.2, 1.22).increase_for(20, 5) == 25  # no tighter one is advised
     assert sight(0.9).increase_for(9, 5) is None
     assert sight(5.0).increase_for(20, 5) is None
 
@@ -171,6 +173,25 @@ def test_the_noise_of_an_anchor_of_one_trial_is_that_of_the_draw() -> None:
     (text,) = beyond(drawn(calls(10, 1, seed=4, noise=0.9), calls(10, 5, seed=40, noise=0.9), TOLERANCE))
 
     assert " more, and by the noise of this draw 10 tasks x 5 trials find growth of " in text
+
+
+def test_more_trials_than_budgeted_are_reckoned_with() -> None:
+    """Eight trials ran where five are usual: what they find is said of eight."""
+    (text,) = beyond(drawn(calls(10, 5, seed=4, noise=0.9), calls(10, 8, seed=40, noise=0.9), TOLERANCE))
+
+    assert "by the anchor's noise 10 tasks x 8 trials find growth of " in text
+
+
+def test_pairs_are_not_told_of_a_noise_that_they_do_not_have() -> None:
+    """Trials that go on from the anchor's differ from them by a call, however much those differ among themselves."""
+    anchor = calls(10, 5, seed=4, noise=0.9)
+    run = {task: [value + place % 2 for place, value in enumerate(row)] for task, row in anchor.items()}
+    begun = {task: tuple(f"{task}/{place}" for place in range(5)) for task in anchor}
+    plain = drawn(anchor, run, TOLERANCE)
+    pairs = replace(plain, anchor=replace(plain.anchor, beginnings=begun), run=replace(plain.run, beginnings=begun))
+
+    assert len(beyond(plain)) == 1
+    assert beyond(pairs) == []
 
 
 def test_a_limit_that_allows_a_quarter_is_told_only_beside_what_is_far_above_it() -> None:

@@ -78,6 +78,13 @@ def test_a_further_limit_is_said_to_cost_what_it_hides() -> None:
     )
 
 
+def test_the_cost_is_told_of_the_metric_that_has_any() -> None:
+    """500 tokens more are always allowed: growth of tokens is harder to find, and a further limit changes nothing."""
+    comparison = judged(calls(20, 5, seed=4), calls(20, 2, seed=31), FANOUT, replace(TOKENS, at_least=500))
+
+    assert comparison.finds_of == "fanout"
+
+
 def test_without_noise_nothing_is_hidden() -> None:
     """Tasks that repeat exactly are compared exactly."""
     anchor: Calls = {f"t{place:02d}": [10 + place] * 5 for place in range(12)}
