@@ -5,6 +5,7 @@ sees the same runs. No model is called. Prints markdown tables.
 
     python benchmarks/operating_characteristics.py [--quick] [--seed 5] [--cores 2] [--data ../shared/data]
         [--parts targets cells chains real sessions others] [--scale 1.0]
+        [--chains medium-20 medium-50 fat-20] [--anchor-runs 5 10 20] [--anchor-sessions 0 1 5]
 
 ``--data`` is a folder with ``runs_*.csv`` of real agents; without it that part is skipped. The packages that are
 compared with are no dependency; to have them (and scipy, for Wilcoxon's test) in an environment of their own:
@@ -24,12 +25,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from math import comb
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agent_draws import SHAPES, Agent, Change, Pool, agent_of, pools_in
+from agent_draws import SHAPES, Agent, Change, Ints, Pool, agent_of, pools_in
 from judged_runs import BASE_RUNS, MOST_RUNS, Outcome, gate
 from other_judges import PEERS, bare_rules, peers
 
@@ -59,13 +61,16 @@ class Cell:
     """Gates of one kind: an agent, its number of tasks, a change, and how they are judged.
 
     ``kind``: gate; ten (up to ten new runs, five looks); chain (50 gates on one baseline); session (each gate's new
-    runs have a shift of their own); others (every other judge too).
+    runs have a shift of their own); others (every other judge too). ``sessions``: in how many sessions, each with a
+    shift of its own, the anchor was drawn, and every gate in another one; 0: sessions do not differ.
     """
 
     agent: str
     n: int
     change: Change = UNCHANGED
     kind: str = "gate"
+    anchor: int = BASE_RUNS
+    sessions: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Tally:
     runs: float = 0.0
     calls: int = 0
     calls_fixed: int = 0
-    of_baseline: dict[int, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    of_baseline: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     reds: Counter[str] = field(default_factory=Counter)  # of the other judges
 
     @property
@@ -103,7 +108,7 @@ class Tally:
         self.runs += outcome.runs
         self.calls += outcome.calls
         self.calls_fixed += outcome.calls_fixed
-        self.of_baseline[number].append(outcome.is_red)
+        self.of_baseline[number].append(outcome.verdict)
 
     @property
     def calls_share(self) -> float:
@@ -134,10 +139,12 @@ def _do(work: Work) -> tuple[Cell, list[tuple[int, Outcome, list[str]]]]:
         key = [work.seed, zlib.crc32(f"{cell.agent} {cell.n}".encode()), number]
         rng, new_rng = np.random.default_rng([*key, 0]), np.random.default_rng([*key, 1])
         agent = _agent(work, rng)
-        base = agent.runs(BASE_RUNS, rng)
         if cell.kind == "chain":
-            out += [(number, gate(base, agent.runs(MOST_RUNS, new_rng)), []) for _ in range(CHAIN)]
-        elif cell.kind == "ten":
+            base = _anchor(cell, agent, rng)
+            out += [(number, gate(base, _session(cell, agent, MOST_RUNS, new_rng)), []) for _ in range(CHAIN)]
+            continue
+        base = agent.runs(BASE_RUNS, rng)
+        if cell.kind == "ten":
             out.append((number, gate(base, agent.runs(10, new_rng, cell.change), most=10), []))
         elif cell.kind == "session":
             shift = Change(growth=float(np.exp(SESSION * rng.standard_normal())) - 1)
@@ -147,6 +154,18 @@ def _do(work: Work) -> tuple[Cell, list[tuple[int, Outcome, list[str]]]]:
             red = [name for name, judge in judges.items() if judge(base, new)]
             out.append((number, gate(base, new), red))
     return cell, out
+
+
+def _anchor(cell: Cell, agent: Agent, rng: np.random.Generator) -> Ints:
+    sessions = max(cell.sessions, 1)
+    sizes = [(cell.anchor + place) // sessions for place in range(sessions)]
+    return np.concatenate([_session(cell, agent, size, rng) for size in sizes if size], axis=1)
+
+
+def _session(cell: Cell, agent: Agent, trials: int, rng: np.random.Generator) -> Ints:
+    """Runs of one session; where sessions differ, all of them shifted together."""
+    shift = SESSION * rng.standard_normal() if cell.sessions else 0.0
+    return agent.runs(trials, rng, Change(growth=float(np.expm1(shift))))
 
 
 @contextmanager
@@ -226,7 +245,7 @@ TARGETS: tuple[Target, ...] = (
     ("tail x2, medium 50: found", Cell(*MEDIUM_50, Change(tail=2.0)), "regressed", "at least", 98.0, 500),
     ("unchanged, medium 50: calls of the five-run design", Cell(*MEDIUM_50), "calls", "at most", 50.0, 1000),
 )
-CHAINS = (Cell(*MEDIUM_20, kind="chain"), Cell(*MEDIUM_50, kind="chain"), Cell(*FAT_20, kind="chain"))
+CHAINS = {f"{agent}-{n}": (agent, n) for agent, n in (MEDIUM_20, MEDIUM_50, FAT_20)}
 
 
 def print_targets(tallies: dict[Cell, Tally]) -> None:
@@ -269,17 +288,34 @@ def print_cells(tallies: dict[Cell, Tally], cells: list[Cell]) -> None:
     table(head, rows)
 
 
-def print_chains(tallies: dict[Cell, Tally]) -> None:
+def print_chains(tallies: dict[Cell, Tally], cells: list[Cell]) -> None:
     """50 innocent changes on one baseline: how many are blocked, on average and on the worst baseline."""
     rows = []
-    for cell in CHAINS:
-        blocked = sorted(sum(reds) / len(reds) for reds in tallies[cell].of_baseline.values())
-        shares = [
-            f"{100 * each:.0f} %" for each in (sum(blocked) / len(blocked), blocked[len(blocked) // 2], blocked[-1])
-        ]
+    for cell in cells:
+        chains = [Counter(verdicts) for verdicts in tallies[cell].of_baseline.values()]
+        chains.sort(key=lambda chain: (chain.total() - chain["pass"], chain["regressed"]))
+        blocked = [(chain.total() - chain["pass"]) / chain.total() for chain in chains]
+        worst = " / ".join(_percent(chains[-1][word], chains[-1].total()) for word in ("regressed", "inconclusive"))
+        mean = sum(blocked) / len(blocked)
+        alike = worst_if_alike(mean, chains[0].total(), len(chains))
+        shares = [f"{100 * each:.0f} %" for each in (mean, blocked[len(blocked) // 2], blocked[-1], alike)]
         met = "yes" if blocked[-1] <= 0.10 else "**missed**"
-        rows.append([cell.agent, str(cell.n), str(len(blocked)), *shares, met])
-    table(["agent", "tasks", "baselines", "blocked", "middle baseline", "worst baseline", "worst at most 10 %"], rows)
+        start = [cell.agent, str(cell.n), str(cell.anchor), str(cell.sessions or "-"), str(len(blocked))]
+        rows.append([*start, *shares, worst, str(sum(share > 0.10 for share in blocked)), met])
+    head = ["agent", "tasks", "anchor's runs", "sessions", "anchors", "blocked", "on the middle anchor", "on the worst"]
+    head += [
+        "worst, were all alike",
+        "regressed / inconclusive on the worst",
+        "anchors above 10 %",
+        "worst at most 10 %",
+    ]
+    table(head, rows)
+
+
+def worst_if_alike(share: float, gates: int, chains: int) -> float:
+    """What the worst of so many chains is expected to show where each gate of all of them is red with this chance."""
+    of_count = [comb(gates, count) * share**count * (1 - share) ** (gates - count) for count in range(gates + 1)]
+    return sum(1 - min(1.0, sum(of_count[: count + 1])) ** chains for count in range(gates)) / gates
 
 
 OTHERS = tuple(
@@ -315,6 +351,9 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--chains", nargs="+", choices=list(CHAINS), default=list(CHAINS))
+    parser.add_argument("--anchor-runs", type=int, nargs="+", default=[BASE_RUNS], help="of the chains' anchors")
+    parser.add_argument("--anchor-sessions", type=int, nargs="+", default=[0], help="0: sessions do not differ")
     args = parser.parse_args()
     scale = args.scale or (0.1 if args.quick else 1.0)
 
@@ -329,6 +368,12 @@ def main() -> None:
         for change in (UNCHANGED, Change(0.25), Change(1.75), Change(tail=2.0))
     ]
     sessions = [Cell("thin", 20, kind="session"), Cell(*MEDIUM_20, kind="session"), Cell(*MEDIUM_50, kind="session")]
+    chains = [
+        Cell(*CHAINS[name], kind="chain", anchor=runs, sessions=sessions)
+        for name in args.chains
+        for sessions in args.anchor_sessions
+        for runs in args.anchor_runs
+    ]
     wanted: dict[Cell, int] = defaultdict(int)
 
     def want(part: str, these: Iterable[tuple[Cell, int]]) -> None:
@@ -337,7 +382,7 @@ def main() -> None:
 
     want("targets", ((target[1], sized(target[5])) for target in TARGETS))
     want("cells", ((cell, sized(GATES[cell.n][cell.change != UNCHANGED])) for cell in cells))
-    want("chains", ((cell, sized(BASELINES)) for cell in CHAINS))
+    want("chains", ((cell, sized(BASELINES)) for cell in chains))
     want("real", ((cell, sized(GATES[cell.n][1])) for cell in real))
     want("sessions", ((cell, sized(400)) for cell in sessions))
     want("others", ((cell, sized(60)) for cell in OTHERS))
@@ -348,7 +393,7 @@ def main() -> None:
     if "cells" in args.parts:
         print_cells(tallies, cells)
     if "chains" in args.parts:
-        print_chains(tallies)
+        print_chains(tallies, chains)
     if "real" in args.parts and real:
         print_cells(tallies, real)
     elif "real" in args.parts:

@@ -12,8 +12,10 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import UsageError
 from pytest_fanout.gate import committed_budget, read_anchors
 from pytest_fanout.judge import table_of_baseline
-from pytest_fanout.judge.power import power_of, selfcheck
+from pytest_fanout.judge.arranged import FEWEST_TASKS
+from pytest_fanout.judge.power import power_of
 from pytest_fanout.judge.reasons import percent
+from pytest_fanout.judge.selfcheck import selfcheck
 from pytest_fanout.records import Baseline, Budget, Power
 from pytest_fanout.store.git import Repository
 
@@ -32,7 +34,8 @@ def say_power(settings: Settings, repo: Repository, agents: tuple[str, ...], tod
     click.echo(table(rows, HEADERS))
     click.echo(
         "\nfound: the smallest growth that four of five draws find, after the first trial and after the last.\n"
-        "red: how often the best guess for an unchanged class ends above the limit. for 25 %: tasks that it takes."
+        "red: how often the best guess for an unchanged class ends above the limit. for 25 %: tasks that it takes,\n"
+        f"at least the {FEWEST_TASKS} below which no new draw passes. All by the noise of the anchor's own trials."
     )
 
 
@@ -44,8 +47,11 @@ def _cells(entry: Power) -> list[str]:
     found = f"{percent(first[1])} after {first[0]}, {percent(last[1])} after {last[0]}"
     red = "-" if entry.red is None else f"{100 * entry.red:.1f} %"
     needed = entry.tasks_for_quarter
-    add = "" if needed is None or needed <= entry.tasks else f", {needed - entry.tasks} more"
-    enough = "the limit allows it" if needed is None else f"{needed} tasks{add}"
+    least = FEWEST_TASKS if needed is None else needed
+    add = "" if least <= entry.tasks else f", {least - entry.tasks} more"
+    enough = f"{least} tasks{add}"
+    if needed is None:
+        enough = f"the limit allows it{add and f'; to pass {enough}'}"
     return [*start, percent(1 + entry.noise).lstrip("+"), percent(entry.allowed), found, red, enough]
 
 

@@ -116,6 +116,11 @@ class Arranged:
         self.trials_base = (len(told) / sum(told) if sum(told) else math.inf) if told else 1.0
         self.schedule = schedule(max(draw.rules.trials, self.trials, 1))
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether new trials share their beginnings with the anchor's."""
+        return bool(self._paired)
+
     def _tests(self) -> Iterable[Test]:
         for metric, limits in self.limits.items():
             if metric in SHARES:
@@ -336,7 +341,8 @@ class _Column:
                 pairs = of_log[:, 1] - of_log[:, 0]
                 squares += float(((pairs - pairs.mean()) ** 2).sum()) / 2
                 degrees += len(pairs) - 1
-        self.noise = math.sqrt(squares / degrees) if degrees else None
+        # equal values differ from their mean by the rounding of it: that is no noise
+        self.noise = round(math.sqrt(squares / degrees), 12) if degrees else None
 
     def bounds(self) -> tuple[Any, Any]:
         """Around each task's median of both sides, three times what its trials usually differ by in this class."""

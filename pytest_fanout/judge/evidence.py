@@ -9,12 +9,14 @@ best guess is within it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypedDict
 
 from pytest_fanout.judge.arranged import FEWEST_TASKS, Arranged, Shown, Test, look, told
 from pytest_fanout.judge.case import Case, Finding, Seen
 from pytest_fanout.judge.comparison import beside, value_of
 from pytest_fanout.judge.distribution import PERCENTILES, largest
 from pytest_fanout.judge.draw import Draw
+from pytest_fanout.judge.foreseen import Foreseen, foreseen
 from pytest_fanout.judge.limits import is_over
 from pytest_fanout.judge.looks import holm, level, over_all_looks
 from pytest_fanout.judge.reasons import reasons_of
@@ -170,19 +172,19 @@ def _conclude(case: Case, family: int) -> Comparison:
     strays = runaways(arranged)
     needs = _needs(case, verdicts, strays)
     verdict = _verdict(case, verdicts, strays, needs)
+    ahead = foreseen(case)
     return Comparison(
         verdict=verdict,
         metrics=tuple(_evidence(case, test, word, family) for test, word in verdicts.items()),
         needs=needs,
-        reasons=reasons_of(case, verdicts, strays, needs),
+        reasons=reasons_of(case, verdicts, strays, needs, ahead),
         runaways=strays,
         n=len(arranged.tasks),
         looks=len(case.seen),
         tests=family,
-        level=_level(case, family) if arranged.tests else None,
-        level_one_less=_level(case, family - _of_one_limit(arranged)) if arranged.tests else None,
         permutations=case.permutations,
         seed=SEED,
+        **(_what_limits_cost(case, family, ahead) if arranged.tests else {}),
         new=tuple(sorted(set(arranged.draw.run.statuses) - set(arranged.draw.anchor.statuses))),
         missing=tuple(sorted(set(arranged.draw.anchor.statuses) - set(arranged.draw.run.statuses))),
     )
@@ -247,8 +249,7 @@ def _needs(case: Case, verdicts: Mapping[Test, str], strays: tuple[Runaway, ...]
         chosen = tuple(task for task in left if task in members)
         if chosen:
             return Needs(chosen, 1, "confirm")
-    few = len(arranged.tasks) < FEWEST_TASKS and arranged.draw.rules.inconclusive != "warn"
-    if few:
+    if len(arranged.tasks) < FEWEST_TASKS:
         return Needs()  # it cannot pass whatever further trials say
     again = tuple(stray.task for stray in strays if is_open(stray) and arranged.counts[stray.task] < most)
     if again:
@@ -311,8 +312,28 @@ def _evidence(case: Case, test: Test, word: str, family: int) -> MetricEvidence:
     )
 
 
-def _level(case: Case, family: int) -> float | None:
-    return _rounded(level(case.alpha / max(family, 1), case.arranged.schedule, case.arranged.trials_base))
+class _Costs(TypedDict, total=False):
+    level: float | None
+    level_one_less: float | None
+    finds_of: str | None
+    finds: float | None
+    finds_one_less: float | None
+
+
+def _what_limits_cost(case: Case, family: int, ahead: Foreseen) -> _Costs:
+    """What all tests of the run leave to each, and what one limit less would."""
+    needed, one_less = _level(case, family), _level(case, family - _of_one_limit(case.arranged))
+    costs: _Costs = {"level": needed, "level_one_less": one_less}
+    metric = ahead.costliest(needed, one_less)
+    if metric is not None:
+        costs["finds_of"] = metric
+        costs["finds"] = _rounded(ahead.finds(metric, needed))
+        costs["finds_one_less"] = _rounded(ahead.finds(metric, one_less))
+    return costs
+
+
+def _level(case: Case, family: int) -> float:
+    return _digits(level(case.alpha / max(family, 1), case.arranged.schedule, case.arranged.trials_base))
 
 
 def _of_one_limit(arranged: Arranged) -> int:
@@ -322,4 +343,8 @@ def _of_one_limit(arranged: Arranged) -> int:
 
 def _rounded(value: float | None) -> float | None:
     """Six digits: what differs beyond them differs between machines."""
-    return None if value is None else float(f"{value:.6g}")
+    return None if value is None else _digits(value)
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
 #: The evidence is looked at no more often than this; further trials are spread over as many looks.
 MOST_LOOKS = 5
-#: Points of the grid of the integration: the error of a probability stays below 1e-7.
+#: Below this a level is no number to reckon with: no p value that is drawn comes near it.
+LEAST_ALPHA = 1e-12
+#: Points of the grid of the integration: the error of a probability stays below 1e-6.
 _POINTS = 241
 _WIDTH = 8.0
+#: Looks that lie closer than this, in steps of the grid, are taken to lie so far apart: the looser they hang
+#: together, the more often one of them finds what is not there, so that the bound is on the safe side.
+_APART = 2.0
 
 Key = TypeVar("Key")
 
@@ -54,7 +59,11 @@ def over_all_looks(p: float, looks: tuple[int, ...], trials_base: float) -> floa
     import numpy as np
 
     bound = _normal().inv_cdf(1 - p) if p > 1e-15 else 7.9
-    levels = [information(trials, trials_base) for trials in looks]
+    apart = 1 + (_APART * (_WIDTH + bound) / (_POINTS - 1)) ** 2
+    levels: list[float] = []
+    for trials in looks:
+        known = information(trials, trials_base)
+        levels.append(max(known, levels[-1] * apart) if levels else known)
     # the density of the sum S_k = Z_k sqrt(I_k) of those that no look has stopped, on a grid below the bound
     spread = math.sqrt(levels[0])
     grid = np.linspace(-_WIDTH * spread, bound * spread, _POINTS)
@@ -73,6 +82,7 @@ def over_all_looks(p: float, looks: tuple[int, ...], trials_base: float) -> floa
 @lru_cache(maxsize=256)
 def level(alpha: float, looks: tuple[int, ...], trials_base: float) -> float:
     """What a p value may be at most at each look, so that all looks together find what is not there in ``alpha``."""
+    alpha = max(alpha, LEAST_ALPHA)
     low, high = alpha / (2 * len(looks)), alpha
     for _ in range(40):
         middle = math.sqrt(low * high)

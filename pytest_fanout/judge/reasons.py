@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_fanout.judge.arranged import FEWEST_TASKS, SHARES, Shown, Test
 from pytest_fanout.judge.case import Case
-from pytest_fanout.judge.looks import level
-from pytest_fanout.judge.smallest import smallest_growth, standard_error, tasks_for
+from pytest_fanout.judge.foreseen import Foreseen
+from pytest_fanout.judge.smallest import Sight
 from pytest_fanout.records import Needs, Reason, Runaway
 
 RECORD = "pytest --fanout-budget --fanout-mode=record"
 #: Above this SD of the logarithm within tasks, so few tasks cannot show what the dearest of them do.
 NOISY = 0.5
-#: An eval set that finds no growth of a quarter is told what it finds.
-SHOULD_FIND = 1.25
 
 
-def reasons_of(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs) -> tuple[Reason, ...]:
+def reasons_of(
+    case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs, foreseen: Foreseen
+) -> tuple[Reason, ...]:
     """All that is to say of a class on a new draw: what stands against it first, then notices."""
-    return (*_against(case, verdicts, strays, needs), *_notices(case, verdicts, strays))
+    return (*_against(case, verdicts, strays, needs), *_notices(case, verdicts, strays, foreseen))
 
 
 def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], needs: Needs) -> Iterator[Reason]:
@@ -93,7 +93,9 @@ def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
                 yield Reason("runaway-open", text, "inconclusive")
 
 
-def _notices(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]) -> Iterator[Reason]:
+def _notices(
+    case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway], foreseen: Foreseen
+) -> Iterator[Reason]:
     for test, word in verdicts.items():
         if word == "low":
             entry = case.seen[-1].plain[test]
@@ -104,40 +106,49 @@ def _notices(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
             text = f"{_stray(stray)}, in {stray.beyond} of {_trials(stray.trials)}"
             yield Reason("runaway", text, "notice")
     noises = {metric: noise for metric, noise in (case.seen[-1].noises if case.seen else {}).items() if noise}
-    for metric, noise in noises.items():
-        yield from _beyond(case, metric, noise)
+    yield from _beyond(foreseen)
     noisy = {metric: noise for metric, noise in noises.items() if noise > NOISY and metric not in SHARES}
     if noisy and case.arranged.draw.rules.inconclusive != "warn":
         metric = max(noisy, key=lambda name: noisy[name])
         text = (
             f"two trials of one task differ by a factor of {math.exp(noisy[metric]):.1f} in {metric} (SD of the "
-            f"logarithm {noisy[metric]:.2f}): growth of its dearest tasks cannot be told from that; caps and a limit "
-            'on capped.share hold such a class; proposed: inconclusive = "warn" in its [judge]'
+            f"logarithm {noisy[metric]:.2f}, in this draw and its anchor): growth of its dearest tasks cannot be told "
+            "from that; caps and a limit on capped.share hold such a class; proposed: "
+            'inconclusive = "warn" in its [judge]'
         )
         yield Reason("noisy-class", text, "notice")
 
 
-def _beyond(case: Case, metric: str, noise: float) -> Iterator[Reason]:
-    """A limit below what the tasks can show: said once the growth that is found is more than a quarter."""
-    arranged = case.arranged
-    test = Test(metric, "body")
-    if metric in SHARES or test not in case.seen[-1].plain or metric in case.seen[-1].exact:
-        return
-    tasks, trials, allowed = len(arranged.tasks), case.most_trials, case.seen[-1].plain[test].threshold
-    bar = level(case.alpha / len(arranged.tests), arranged.schedule, arranged.trials_base)
-    # beside each new trial stands the one that it shares its beginning with
-    beside = trials if math.isinf(arranged.trials_base) else arranged.trials_base
-    error = standard_error(noise, tasks, trials, beside)
-    found = smallest_growth(error, bar, allowed)
-    if found > max(allowed, SHOULD_FIND):
-        needed = tasks_for(SHOULD_FIND, error, tasks, bar, allowed)
-        quarter = percent(SHOULD_FIND).lstrip("+")
-        add = "add tasks" if needed is None else f"add {needed - tasks} tasks to find {quarter}"
+def _beyond(foreseen: Foreseen) -> Iterator[Reason]:
+    """Limits below what the tasks can show."""
+    tasks, trials = foreseen.tasks, foreseen.trials
+    for metric, sight in foreseen.sights.items():
+        found = sight.finds(tasks, trials)
+        if found <= sight.should_find:
+            continue
         text = (
-            f"the limit allows {metric} {percent(allowed).lstrip('+')} more, and {tasks} tasks x {trials} trials find "
-            f"growth of {percent(found).lstrip('+')} and more; mend: {add} (fanout-baseline power)"
+            f"the limit allows {metric} {_more(sight.allowed)} more, and by {foreseen.whose} {tasks} tasks x {trials} "
+            f"trials find growth of {_more(found)} and more; mend: {_mend(sight, tasks, trials)}"
         )
         yield Reason("budget-beyond-evidence", text, "notice")
+
+
+def _mend(sight: Sight, tasks: int, trials: int) -> str:
+    """What makes the notice go away, each by itself; trials and a wider limit only where they are in proportion."""
+    needed = sight.tasks_for(sight.should_find, trials, tasks + 1) or 0
+    ways = [f"add {needed - tasks} task{'' if needed == tasks + 1 else 's'}"]
+    more = sight.trials_for(sight.should_find, tasks, trials)
+    if more is not None:
+        ways.append(f"set trials = {more} in its [judge]")
+    text = f"to find {_more(sight.should_find)}, {' or '.join(ways)} (fanout-baseline power)"
+    increase = sight.increase_for(tasks, trials)
+    if increase is not None:
+        text += f'; or allow what can be told apart: increase = "{increase}%", and fanout-baseline accept'
+    return text
+
+
+def _more(ratio: float) -> str:
+    return percent(ratio).lstrip("+")
 
 
 def percent(effect: float) -> str:

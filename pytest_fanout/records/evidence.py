@@ -98,6 +98,9 @@ class Comparison:
     tests: int = 0  # hypotheses in the family, over all classes of the run
     level: float | None = None  # what p has to be at most while no other test of the family stands
     level_one_less: float | None = None  # the same, had the run one limit less
+    finds_of: str | None = None  # the metric in which one limit less shows most; None: nothing gated has noise
+    finds: float | None = None  # the smallest ratio of it, over all tasks, that four of five draws find at that level
+    finds_one_less: float | None = None  # the same, had the run one limit less
     permutations: int = 0  # the most that a test took; 0: none was needed
     seed: int = 0
     new: tuple[str, ...] = ()
@@ -121,7 +124,7 @@ class Power:
     allowed: float  # ratio up to which the limits let it grow
     finds: tuple[tuple[int, float], ...]  # new trials, and the smallest ratio that is found in four of five draws
     red: float | None  # chance that the best guess for an unchanged class ends above the limit
-    tasks_for_quarter: int | None  # tasks that it takes to find +25 % with all trials; None: the limit allows as much
+    tasks_for_quarter: int | None  # tasks that find +25 % with all trials, and can pass; None: the limit allows as much
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,5 +67,10 @@ def _cost(comparison: Comparison) -> str:
     text = f"{plural(comparison.tests, 'test')} in this run"
     if comparison.level is None or comparison.level_one_less is None:
         return text
-    less = "" if comparison.tests < 3 else f" ({comparison.level_one_less:.2g} with one limit less)"
-    return f"{text}, one chance of a false alarm for all: growth needs p {comparison.level:.2g}{less}"
+    text += f", one chance of a false alarm for all: growth needs p {comparison.level:.2g}"
+    less = f"{comparison.level_one_less:.2g}"
+    if comparison.finds is not None:
+        text += f", and {percent(comparison.finds)} of {comparison.finds_of} is found in four of five draws"
+        less += f" and {percent(comparison.finds_one_less or comparison.finds)}"
+    # with a single limit there is none to leave out
+    return text if comparison.tests < 3 else f"{text} ({less} with one limit less)"

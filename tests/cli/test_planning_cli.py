@@ -37,13 +37,26 @@ def test_power_has_a_row_for_each_gated_metric(noisy: World, monkeypatch: pytest
     rows = [line for line in result.output.splitlines() if line.startswith("support")]
     assert [line.split()[1] for line in rows] == ["fanout", "tokens"]
     assert " after 1, " in rows[0]
-    assert rows[0].rstrip().endswith("tasks")
+    assert rows[0].rstrip().endswith("10 tasks")
+    assert result.output.endswith(
+        "for 25 %: tasks that it takes,\n"
+        "at least the 10 below which no new draw passes. All by the noise of the anchor's own trials.\n"
+    )
 
 
 def test_power_says_how_many_tasks_are_to_be_added() -> None:
     """84 tasks find growth of a quarter, and there are 20; with 20 of 15 nothing is to be added."""
     assert planning._cells(Power("fanout", 20, 5, 0.3, 1.1, ((1, 1.4), (5, 1.3)), 0.05, 84))[-1] == "84 tasks, 64 more"
     assert planning._cells(Power("fanout", 20, 5, 0.3, 1.1, ((1, 1.2), (5, 1.1)), 0.05, 15))[-1] == "15 tasks"
+
+
+def test_power_never_advises_what_cannot_pass() -> None:
+    """Six tasks, a limit that allows a quarter: a new draw passes from ten on."""
+    cells = planning._cells(Power("fanout", 6, 5, 0.3, 1.25, ((1, 1.4), (5, 1.3)), 0.05, None))
+
+    assert cells[-1] == "the limit allows it; to pass 10 tasks, 4 more"
+    cells = planning._cells(Power("fanout", 12, 5, 0.3, 1.25, ((1, 1.4), (5, 1.3)), 0.05, None))
+    assert cells[-1] == "the limit allows it"
 
 
 def test_selfcheck_says_how_often_an_unchanged_class_is_red(noisy: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,6 +215,15 @@ def test_reasons_say_what_grew_what_chance_does_and_what_to_run(project: World, 
     assert text in said(judged(project, run)[1])
 
 
+def test_few_tasks_are_no_notice_where_doubt_is_one(project: World) -> None:
+    """few-tasks-new-draw: nine tasks of a class with inconclusive = "warn" do not pass."""
+    names = sorted(UNCHANGED)[:9]
+    _, result = judged(project, run_of({name: UNCHANGED[name] for name in names}, "loud"))
+
+    assert result.verdict == "inconclusive"
+    assert [problem.slug for problem in result.problems if problem.verdict != "notice"] == ["few-tasks-new-draw"]
+
+
 def test_found_only_at_the_end_and_not_by_the_last_trial_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no further trial can confirm stays inconclusive, in words of its own."""
     monkeypatch.setattr("pytest_fanout.judge.evidence.later_effect", lambda *args: 1.0)
@@ -242,9 +251,9 @@ def test_a_noisy_class_is_proposed_to_warn_only() -> None:
 
     (text,) = [reason.text for reason in loud.reasons if reason.slug == "noisy-class"]
     assert text == (
-        "two trials of one task differ by a factor of 2.5 in fanout (SD of the logarithm 0.93): growth of its dearest "
-        "tasks cannot be told from that; caps and a limit on capped.share hold such a class; "
-        'proposed: inconclusive = "warn" in its [judge]'
+        "two trials of one task differ by a factor of 2.5 in fanout (SD of the logarithm 0.93, in this draw and its "
+        "anchor): growth of its dearest tasks cannot be told from that; caps and a limit on capped.share hold such a "
+        'class; proposed: inconclusive = "warn" in its [judge]'
     )
     assert "noisy-class" not in {reason.slug for reason in usual.reasons}
 

@@ -142,3 +142,16 @@ def test_the_driver_runs_what_the_judge_needs(times: int, verdict: str, runs: in
 
     assert (outcome.verdict, outcome.runs) == (verdict, runs)
     assert (outcome.calls, outcome.calls_fixed) == (270 * times * runs, 270 * times * 5)
+
+
+def test_the_worst_of_like_chains_is_what_counting_alone_gives() -> None:
+    """Two chains of one gate that is red half of the time: in three of four worlds one of them is red."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        driver = _loaded("operating_characteristics")
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+    assert driver.worst_if_alike(0.5, 1, 2) == pytest.approx(0.75)
+    # one chain of many gates has its own share
+    assert driver.worst_if_alike(0.04, 50, 1) == pytest.approx(0.04)

@@ -169,6 +169,10 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
 
 GOOD: Any = {"a": {"fanout": [3, 4], "tokens": [300, 400]}}
 FORM = "measured: is not of the form {task: {metric: [numbers]}}\n  mend: give the samples by task and metric"
+NO_METRIC = (
+    "measured: task 'a': {} is no metric that can be given\n"
+    "  mend: call each by its name, like fanout; how trials ended is no sample"
+)
 EACH = "give one whole number for each trial, in the same order for every metric"
 
 
@@ -221,6 +225,31 @@ EACH = "give one whole number for each trial, in the same order for every metric
             FORM,
         ),
         ({"a": {"fanout": [3]}}, f"measured: task 'a': has no tokens, and other tasks have\n  mend: {EACH}"),
+        (
+            {"a": {"fanout": [3], "tokens": [2**70]}},
+            f"measured: task 'a', tokens, trial 1: {2**70} is below 0 or above 2**53\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": [float("inf")], "tokens": [1]}},
+            f"measured: task 'a', fanout, trial 1: inf is no whole number\n  mend: {EACH}",
+        ),
+        # a set holds no order of trials and no value twice; an array without a dimension holds nothing in order
+        (
+            {"a": {"fanout": {3}, "tokens": [1]}},
+            f"measured: task 'a', fanout: {{3}} is no list of numbers\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": {1: 3}, "tokens": [1]}},
+            f"measured: task 'a', fanout: {{1: 3}} is no list of numbers\n  mend: {EACH}",
+        ),
+        (
+            {"a": {"fanout": np.array(3), "tokens": [1]}},
+            f"measured: task 'a', fanout: array(3) is no list of numbers\n  mend: {EACH}",
+        ),
+        ({"a": {"fanout": [3], 1: [1]}}, NO_METRIC.format(1)),
+        ({"a": {"fanout": [3], "": [1]}}, NO_METRIC.format("''")),
+        # the judge counts these from how trials ended: what is given under the name would be looked at by nobody
+        ({"a": {"fanout": [3], "capped": [1]}}, NO_METRIC.format("'capped'")),
     ],
 )
 def test_what_is_no_sample_is_refused(measured: Any, text: str) -> None:
@@ -229,6 +258,12 @@ def test_what_is_no_sample_is_refused(measured: Any, text: str) -> None:
         compare(GOOD, measured)
 
     assert str(caught.value) == f"{text}\n  see: docs/messages.md#bad-samples"
+
+
+NOTHING = (
+    "limits holds none on a metric that was measured: nothing would be judged\n  mend: limits=None gates every metric"
+)
+ONE = 'limits=[Limit("fanout", "p95", Fraction(1, 10))]'
 
 
 @pytest.mark.parametrize(
@@ -243,6 +278,28 @@ def test_what_is_no_sample_is_refused(measured: Any, text: str) -> None:
             {"limits": (Limit("rounds", "p95", Fraction(1, 10)),)},
             "the limit rounds.p95 is on a metric that no task has\n  mend: one of fanout, tokens",
         ),
+        ({"alpha": "5%"}, "alpha is '5%', and has to lie above 0 and at most at 0.5\n  mend: alpha=0.05"),
+        ({"tolerance": None}, "tolerance is None, and has to be a part of 1, at least 0\n  mend: tolerance=0.10"),
+        ({"tolerance": True}, "tolerance is True, and has to be a part of 1, at least 0\n  mend: tolerance=0.10"),
+        ({"trials": 2.0}, "trials is 2.0, and has to be a whole number of at least 1\n  mend: trials=5"),
+        ({"limits": ()}, NOTHING),
+        ({"limits": (Limit("capped", "share", Fraction(0), 5),)}, NOTHING),
+        ({"limits": ["fanout.p95"]}, f"limits is no list of Limit\n  mend: {ONE}"),
+        ({"limits": Limit("fanout", "p95", max=3)}, f"limits is no list of Limit\n  mend: {ONE}"),
+        ({"limits": (Limit("fanout", "p95"),)}, "the limit fanout.p95 limits nothing\n  mend: give it increase or max"),
+        (
+            {"limits": (Limit("fanout", "p42", Fraction(1, 10)),)},
+            "the limit fanout.p42 is on a statistic that there is not\n"
+            "  mend: one of mean, p50, p90, p95, p99, p99.9, max",
+        ),
+        (
+            {"limits": (Limit("fanout", "p95", float("nan")),)},  # type: ignore[arg-type]
+            f"the increase of fanout.p95 is nan, and has to be at least 0\n  mend: {ONE}",
+        ),
+        (
+            {"limits": (Limit("fanout", "p95", Fraction(1, 10), max=float("inf")),)},  # type: ignore[arg-type]
+            f"max of fanout.p95 is inf, and has to be a whole number, at least 0\n  mend: {ONE}",
+        ),
     ],
 )
 def test_options_that_cannot_be_acted_on_are_refused(options: dict[str, Any], text: str) -> None:
@@ -251,6 +308,36 @@ def test_options_that_cannot_be_acted_on_are_refused(options: dict[str, Any], te
         compare(GOOD, GOOD, **options)
 
     assert str(caught.value) == f"compare(): {text}\n  see: docs/messages.md#bad-comparison"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": 1e-300},
+        {"trials": 10**18},
+        {"tolerance": 1e-320},
+        {"trials": np.int64(5)},
+        {"tolerance": np.float32(0.1)},
+    ],
+    ids=["tiny alpha", "endless trials", "tiny tolerance", "int of numpy", "float of numpy"],
+)
+def test_odd_options_that_can_be_acted_on_are(options: dict[str, Any]) -> None:
+    """No number that is in range ends in a fault of the arithmetic, or in a warning of it."""
+    assert compare(BASE, samples(20, 2, seed=33), **options).verdict in ("pass", "inconclusive")
+
+
+@pytest.mark.parametrize("mode", ["live", "replay"])
+def test_any_mix_of_numbers_of_trials_is_weighed(mode: str) -> None:
+    """Tasks of 2, 3, 5 … 71 trials have a common multiple of 27 digits: each task counts once all the same."""
+    primes = [count for count in range(2, 72) if all(count % by for by in range(2, count))]
+    base = {f"t{count:02d}": {"fanout": [10 + at % 3 for at in range(count)]} for count in primes}
+    run = base if mode == "replay" else {task: {"fanout": [11]} for task in base}
+
+    comparison = compare(base, run, mode=mode)
+
+    assert comparison.verdict == "pass"
+    assert comparison.metrics[0].p95_base_interval is not None
 
 
 def test_a_thousand_tasks_of_ten_trials_take_at_most_two_seconds() -> None:

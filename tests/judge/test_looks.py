@@ -45,6 +45,16 @@ def test_the_bound_for_five_trials_beside_five_holds_in_a_simulation() -> None:
     assert reached.mean() == pytest.approx(0.05, abs=4 * np.sqrt(0.05 * 0.95 / count))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("trials", "chance"), [(100, 0.046169), (300, 0.039511), (1000, 0.035191)])
+def test_looks_that_tell_nearly_the_same_are_never_taken_for_one(trials: int, chance: float) -> None:
+    """The last of hundreds of trials add little: any look's chance is that of a far finer grid, or more."""
+    found = over_all_looks(0.03, schedule(trials), 5.0)
+
+    assert chance - 1e-6 < found < chance * 1.06
+    assert 0.03 < over_all_looks(0.03, schedule(10**18), 5.0) < found
+
+
 def test_one_look_costs_nothing_and_more_looks_cost_more() -> None:
     """A p value stays what it is at a single look; each further look lowers what it has to be."""
     assert over_all_looks(0.03, (1,), 5.0) == 0.03
