@@ -10,6 +10,7 @@ import click
 
 from pytest_fanout.capacity.calibrate import Calibrated, Subject
 from pytest_fanout.capacity.calibrate import calibrate as calibrated_of
+from pytest_fanout.capacity.figures import number
 from pytest_fanout.capacity.profiles import calibrated as profile_of
 from pytest_fanout.capacity.signals import scaling_signals
 from pytest_fanout.cli.console import clean, table
@@ -18,7 +19,6 @@ from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.fleet import fleet_of
 from pytest_fanout.gate.tree import folder_of
 from pytest_fanout.records import Calibration, Fleet, MeasuredLoad, ServerState
-from pytest_fanout.report.plan_page import number
 from pytest_fanout.store.benchmarks import read_benchmark
 from pytest_fanout.store.calibration import write_calibration
 from pytest_fanout.store.files import write_atomically

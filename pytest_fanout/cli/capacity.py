@@ -189,7 +189,7 @@ def _price(settings: Settings, base: Mapping[str, OfClass], run: Mapping[str, Of
         sides.append(made)
         projections.append(project_sides(made, fleet, profile, weights.get(agent, {}), calibration))
     planned = plan_fleet(sides, fleet, profile, calibration, _caps(settings, list(run)))
-    return _Priced(fleet, profile, [with_windows(each, planned) for each in projections], planned)
+    return _Priced(fleet, profile, [with_windows(each, planned, profile, fleet) for each in projections], planned)
 
 
 def _caps(settings: Settings, agents: Sequence[str]) -> dict[str, Caps]:

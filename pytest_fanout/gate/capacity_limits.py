@@ -14,9 +14,10 @@ from typing import Any
 
 from pytest_fanout.capacity.demand import peak_demand
 from pytest_fanout.capacity.means import TaskMeans
-from pytest_fanout.capacity.plan import DAYS_PER_MONTH, GpuWindows, plan_fleet
+from pytest_fanout.capacity.plan import DAYS_PER_MONTH, plan_fleet
 from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.capacity.project import Sides, load_of, profile_of, sides_of, whole_gpus
+from pytest_fanout.capacity.side import GpuWindows
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.completeness import Measured

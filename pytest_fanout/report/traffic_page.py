@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from pytest_fanout.capacity.figures import number
 from pytest_fanout.records import ClassTraffic, Distribution, PlanningEvent, Traffic, Unlike, Week
-from pytest_fanout.report.plan_page import Section, number
+from pytest_fanout.report.plan_page import Section
 
 SCHEMA = "pytest-fanout/traces/1"
 _MOST_WEIGHTS = 20

@@ -172,7 +172,7 @@ def test_a_week_without_a_number_says_why():
 
     (week,) = made.forecast(Outlook(), START, 1).weeks
 
-    assert (week.state, week.gpus_p95, week.gpus_needed) == ("no number", None, None)
+    assert (week.state, week.gpus_p95, week.gpus_for_p95) == ("no number", None, None)
     assert "does not fit one replica" in week.refused
 
 
@@ -203,12 +203,16 @@ def test_no_demand_is_no_forecast():
 
 
 def test_a_customer_of_a_class_that_is_not_there():
-    """customer-of-no-class: a misspelt class would leave its tasks out in silence."""
+    """customer-of-no-class: a misspelt class would leave its tasks out in silence; the customers' file is named."""
+    wrong = replace(acme(classes={"suport": 1.0}), where="signed.toml: customer 1")
     with pytest.raises(ConfigError) as caught:
-        forecaster().forecast(Outlook((acme(classes={"suport": 1.0}),)), START, 1)
+        forecaster().forecast(Outlook((wrong,)), START, 1)
 
     assert str(caught.value) == (
-        "fleet.toml: Acme has tasks of suport, which has no anchor or no demand here; known: research, support\n"
-        "  mend: add [demand.suport] and accept an anchor of it, or mend the customer's classes\n"
+        "signed.toml: customer 1: Acme has tasks of suport, which has no anchor or no demand in fleet.toml; "
+        "known: research, support\n"
+        "  mend: write support there, or add [demand.suport] and accept an anchor of it\n"
         "  see: docs/messages.md#customer-of-no-class"
     )
+    with pytest.raises(ConfigError, match=r"mend: add \[demand.x\] and accept an anchor of it, or mend the customer"):
+        forecaster().forecast(Outlook((acme(classes={"x": 1.0}),)), START, 1)
