@@ -2,8 +2,7 @@
 
 Each week is planned like today (plan.py), on the same windows: the 95th percentile at peak, at the planned utilisation,
 in whole replicas. A week that does not hold is tried again without each thing that is new, so that its cause has a
-name. The eval tasks are weighed once for all weeks; of customers with one mix of classes the larger one takes more, so
-that halving finds those without whom a week holds.
+name. The eval tasks are weighed once for all weeks, and of many customers only those near the edge are tried.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class _Part:
 
     name: str
     rates: Mapping[str, float]
-    mix: tuple[tuple[str, float], ...]
 
 
 class Forecaster:
@@ -216,9 +214,10 @@ class Forecaster:
 
     def _causes(self, outlook: Outlook, start: date, index: int) -> tuple[tuple[str, ...], bool]:
         """Each thing that is new without which the week would hold; else all of them, the one that takes most first."""
-        parts = self._parts(outlook, start, index)
         rates = self._rates(outlook, start, index)
-        saving = self._saving(parts, rates)
+        parts = self._largest_first(self._parts(outlook, start, index), rates)
+        first = {part.name: self._at(_less(rates, part)) for part in parts[:_RANKED]}
+        saving = self._saving(parts, rates) if any(state in _GOOD for state, _ in first.values()) else set()
         others: dict[str, tuple[str, float]] = {}
         if _tasks_growth(outlook) > 0:
             same = replace(outlook, tasks_per_user_growth_per_week=0.0)
@@ -228,16 +227,13 @@ class Forecaster:
             others["growth of users"] = self._at(self._rates(still, start, index))
         if self._before is not None:
             others["fanout"] = self._at(rates, self._before)
-        alone = [_onboarding(part) for part in parts if part.name in saving]
+        alone = [_onboarding(name) for name in sorted(saving)]
         alone += [name for name, (state, _) in others.items() if state in _GOOD]
         if alone:
             return tuple(alone), False
         taken = {name: left for name, (_, left) in others.items()}
-        tokens = {each.agent: each.run.tokens or 0.0 for each in self._sides}
-        largest = sorted(parts, key=lambda part: -math.fsum(tokens[each] * rate for each, rate in part.rates.items()))
-        for part in largest[:_RANKED]:
-            taken[_onboarding(part)] = self._at(_less(rates, part))[1]
-        ordered = sorted(taken, key=lambda name: taken[name]) + [_onboarding(part) for part in largest[_RANKED:]]
+        taken |= {_onboarding(name): left for name, (_, left) in first.items()}
+        ordered = sorted(taken, key=lambda name: taken[name]) + [_onboarding(part.name) for part in parts[_RANKED:]]
         return tuple(ordered) or ("today's demand",), bool(ordered)
 
     def _parts(self, outlook: Outlook, start: date, index: int) -> list[_Part]:
@@ -254,30 +250,48 @@ class Forecaster:
             tasks = customer.dau * customer.tasks_per_user_day * more ** (index - begins)
             peaks = {agent: self._fleet.demand[agent].peak_factor / SECONDS_PER_DAY for agent in mix}
             rates = {agent: tasks * share / shares * peaks[agent] for agent, share in mix.items()}
-            found.append(_Part(customer.name, rates, tuple(sorted((a, round(s / shares, 12)) for a, s in mix.items()))))
+            found.append(_Part(customer.name, rates))
         return found
 
     def _rates(self, outlook: Outlook, start: date, index: int) -> dict[str, float]:
         fleet = replace(self._fleet, demand={**self._fleet.demand, **self.demand(outlook, start, index)})
         return {each.agent: peak_demand(each.agent, fleet).tasks_per_second for each in self._sides}
 
-    def _saving(self, parts: Sequence[_Part], rates: Mapping[str, float]) -> set[str]:
-        """Names of those customers without any one of whom the week holds."""
-        by_mix: dict[tuple[tuple[str, float], ...], list[_Part]] = {}
-        for part in parts:
-            by_mix.setdefault(part.mix, []).append(part)
-        found: set[str] = set()
-        for group in by_mix.values():
-            group.sort(key=lambda part: -math.fsum(part.rates.values()))
-            low, high = 0, len(group)  # the first `low` are enough, those from `high` on are not
-            while low < high:
-                middle = (low + high) // 2 if low else 0
-                if self._at(_less(rates, group[middle]))[0] in _GOOD:
-                    low = middle + 1
-                else:
-                    high = middle
-            found |= {part.name for part in group[:low]}
-        return found
+    def _largest_first(self, parts: Sequence[_Part], rates: Mapping[str, float]) -> list[_Part]:
+        """Customers in the order of what they take, by the slope of GPUs in the tasks of each class."""
+        if len(parts) <= _RANKED:
+            return list(parts)
+        slopes = self._slopes(rates)
+        return sorted(parts, key=lambda part: -math.fsum(slopes[each] * rate for each, rate in part.rates.items()))
+
+    def _saving(self, ordered: Sequence[_Part], rates: Mapping[str, float]) -> set[str]:
+        """Names of those customers without any one of whom the week holds: halving finds the edge in their order.
+
+        The order is by a slope, so that those near to the edge are each tried.
+        """
+        low, high = 0, len(ordered)  # the first `low` are enough, those from `high` on are not
+        while high - low > 2 * _RANKED:
+            middle = (low + high) // 2
+            if self._holds_without(ordered[middle], rates):
+                low = middle + 1
+            else:
+                high = middle
+        start, end = max(0, low - _RANKED), min(len(ordered), high + _RANKED)
+        near = [part for part in ordered[start:end] if self._holds_without(part, rates)]
+        return {part.name for part in (*ordered[:start], *near)}
+
+    def _holds_without(self, part: _Part, rates: Mapping[str, float]) -> bool:
+        return self._at(_less(rates, part))[0] in _GOOD
+
+    def _slopes(self, rates: Mapping[str, float]) -> dict[str, float]:
+        """What one more task a second of each class takes; its tokens where there is no number."""
+        whole = self._at(rates)[1]
+        found = {}
+        for each in self._sides:
+            less = {**rates, each.agent: 0.99 * rates[each.agent]}
+            slope = (whole - self._at(less)[1]) / (0.01 * rates[each.agent]) if math.isfinite(whole) else 0.0
+            found[each.agent] = max(slope, 0.0)
+        return found if any(found.values()) else {each.agent: each.run.tokens or 0.0 for each in self._sides}
 
     def _at(self, rates: Mapping[str, float], world: _World | None = None) -> tuple[str, float]:
         """State at some rates (tasks a second), and what is taken then: GPUs in 95 % of minutes, or of the quota."""
@@ -337,8 +351,8 @@ def _begins(customer: Customer, start: date) -> int:
     return max(0, (customer.live - start).days // 7)
 
 
-def _onboarding(part: _Part) -> str:
-    return f"onboarding of {part.name}"
+def _onboarding(name: str) -> str:
+    return f"onboarding of {name}"
 
 
 def _less(rates: Mapping[str, float], part: _Part) -> dict[str, float]:

@@ -96,7 +96,7 @@ def test_compare_puts_both_sides_beside_each_other(world: World) -> None:
     output = call("compare", "main", "HEAD").output
 
     lines = [line for line in output.splitlines() if line.startswith(("support base", "support run"))]
-    assert [line.split()[7] for line in lines] == ["10", "20"]
+    assert [(line.split()[7], line.split()[11]) for line in lines] == [("9.56", "10"), ("19.11", "20")]
     assert "- support GPU time x2.00, calls x2.00 of the anchor\n" in output
     assert "GPUs in 95 % of minutes at peak, +" in output
     assert "- all classes: cliffs survivable not even today's peak of 2, on 4 GPUs\n" in output
