@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_fanout.capacity.contexts import MODELS, pool_gb
+from pytest_fanout.capacity.contexts import pool_gb, shape_of
 from pytest_fanout.capacity.means import TaskMeans, TaskRow
 from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.capacity.saturation import most_in_flight, replica_near, replicas_within
@@ -62,7 +62,7 @@ def rates_of(
     streams: Sequence[Stream], fleet: Fleet, profile: Profile, calibration: Calibration | None, rho: float
 ) -> Rates:
     """What the streams together are priced with at a utilisation of ``rho``."""
-    shape = MODELS.get(profile.model)
+    shape = shape_of(profile.model)
     memory = fleet.memory
     per_token = memory.kv_bytes_per_token or (shape.bytes_per_token if shape else None)
     per_sequence = shape.bytes_per_sequence if shape and memory.kv_bytes_per_token is None else 0
@@ -71,7 +71,10 @@ def rates_of(
     if per_token is None:
         why = f"the KV cache of {profile.model or profile.name} is not known: give [memory] kv_bytes_per_token"
     elif pool is None:
-        why = "what a GPU has left for contexts is not known: give [memory] kv_pool_gb_per_gpu"
+        why = (
+            f"what {profile.gpu or 'a GPU'} has left beside the weights of {profile.model} is not known: give [memory] "
+            "kv_pool_gb_per_gpu"
+        )
     token_gpus = per_token / pool / GB if per_token and pool else None
     sequence_gpus = per_sequence / pool / GB if pool else 0.0
     refused = None

@@ -21,7 +21,7 @@ from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_
 from pytest_fanout.cli.sweep import sweep_group
 from pytest_fanout.cli.traces import traces
 from pytest_fanout.config import Settings, find_settings
-from pytest_fanout.errors import ConfigError, UsageError
+from pytest_fanout.errors import ConfigError, UsageError, nearest
 from pytest_fanout.gate import committed_budget
 from pytest_fanout.gate.fleet import calibration_of, fleet_of
 from pytest_fanout.gate.tree import folder_of, read_file
@@ -141,11 +141,7 @@ def _say(
 ) -> None:
     unknown = sorted(set(agents) - set(run))
     if unknown or not run:
-        raise UsageError(
-            "no-anchor",
-            f"there is no anchor of {', '.join(unknown)}" if unknown else "there is no anchor",
-            mend='fanout-baseline accept --reason "…", then commit baselines/',
-        )
+        raise _no_anchor(unknown, sorted(run))
     priced = _price(settings, base, {name: run[name] for name in (agents or sorted(run))})
     fleet, plan = priced.fleet, priced.planned.fleet
     if plot is not None:
@@ -169,6 +165,17 @@ def _say(
             of_fleet = tuple(explained.of_fleet(plan, fleet, priced.profile))
             found.append(plan_page.Section("How: all classes", lines=of_fleet))
     click.echo(clean(plan_page.render(found, markdown=style == "md"), keep_lines=True))
+
+
+def _no_anchor(unknown: Sequence[str], known: Sequence[str]) -> UsageError:
+    what, mend = "there is no anchor", 'fanout-baseline accept --reason "…", then commit baselines/'
+    if unknown:
+        what += f" of {', '.join(unknown)}"
+    if unknown and known:
+        what += f"; there are anchors of: {', '.join(known)}"
+        near = nearest(unknown[0], known)
+        mend = f"--agent {near}" if near else mend
+    return UsageError("no-anchor", what, mend=mend)
 
 
 def _price(settings: Settings, base: Mapping[str, OfClass], run: Mapping[str, OfClass]) -> _Priced:

@@ -38,6 +38,13 @@ def of_class(projection: Projection) -> list[str]:
     if load.binding not in (None, "compute"):
         texts = [constraint.text for constraint in load.constraints if constraint.name == load.binding]
         lines.append(f"{load.binding} binds: {texts[0]}" if texts else f"{load.binding} binds")
+    if load.gpus is not None:
+        # a constraint that is left out makes the GPUs too few, whatever the others say
+        lines += [
+            f"GPU memory is NOT counted, so that these GPUs may be too few: {each.text}"
+            for each in load.constraints
+            if each.name == "memory" and each.gpus is None
+        ]
     return lines
 
 

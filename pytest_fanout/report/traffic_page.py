@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from pytest_fanout.capacity.figures import number
+from pytest_fanout.capacity.figures import counted, number
 from pytest_fanout.records import ClassTraffic, Distribution, PlanningEvent, Traffic, Unlike, Week
 from pytest_fanout.report.plan_page import Section
 
@@ -81,15 +81,22 @@ def _event(event: PlanningEvent) -> str:
 def _counting(traffic: Traffic) -> list[str]:
     lines = []
     if traffic.calls:
-        lines.append(f"{traffic.calls:,} model calls in {traffic.rows:,} rows")
-    for count, text in (
-        (traffic.repeated, "calls only repeat one below them, or were exported twice: counted once"),
-        (traffic.failed, "calls ended in an error without usage: not counted"),
-        (traffic.unknown, "calls do not know their usage: their tasks do not either"),
-        (traffic.no_task, "calls name no task: left out"),
+        lines.append(f"{counted(traffic.calls, 'model call')} in {counted(traffic.rows, 'row')}")
+    for count, noun, text in (
+        (traffic.repeated, "call", "only repeated one below, or came twice: counted once"),
+        (traffic.failed, "call", "ended in an error without usage: not counted"),
+        (traffic.unknown, "call", "did not tell its usage, so that the task does not either"),
+        (traffic.no_task, "call", "named no task: left out"),
+        (traffic.copies, "row", "said of a task what another row says, start and all: counted once"),
+        (
+            traffic.namesakes,
+            "row",
+            "had the name of another row's task and other figures, or no start: a task of its own for each; where "
+            "names are ids, mend the source",
+        ),
     ):
         if count:
-            lines.append(f"{count:,} {text}")
+            lines.append(f"{counted(count, noun)} {text}")
     return lines
 
 

@@ -140,13 +140,25 @@ def test_profiles_are_listed() -> None:
     assert "indicative, within a factor of 2" in output
 
 
+def test_a_misspelt_class(world: World) -> None:
+    """no-anchor: the classes that there are are told, and the nearest of them."""
+    result = call("plan", "--agent", "Suport")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: there is no anchor of Suport; there are anchors of: support\n"
+        "  mend: --agent support\n"
+        "  see: docs/messages.md#no-anchor\n"
+    )
+
+
 def test_a_class_without_an_anchor(world: World) -> None:
     """no-anchor: the class is named, and how to get one."""
     result = call("plan", "--agent", "research")
 
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: there is no anchor of research\n"
+        "error: there is no anchor of research; there are anchors of: support\n"
         '  mend: fanout-baseline accept --reason "…", then commit baselines/\n'
         "  see: docs/messages.md#no-anchor\n"
     )
