@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pytest_fanout.capacity.contexts import pool_gb, shape_of
 from pytest_fanout.capacity.means import TaskMeans, TaskRow
 from pytest_fanout.capacity.profiles import Profile
-from pytest_fanout.capacity.saturation import most_in_flight, replica_near, replicas_within
+from pytest_fanout.capacity.saturation import Replica, Sized, most_in_flight, replica_near, replicas_within
 from pytest_fanout.records import Calibration, Constraint, Fleet
 
 GB = 1e9
@@ -44,6 +44,8 @@ class Rates:
     pool_gb: float | None = None
     call_s: float | None = None  # seconds of a call under load, by the calibration
     refused: str | None = None
+    replica: Replica | None = None  # of the calibration, near its operating point
+    sized: Sized | None = None  # the replicas that keep the promises
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,14 @@ def _calibrated(
         f"{sized.replicas} replicas at utilisation {sized.rho:.2f}"
     )
     gpus = sized.replicas * profile.gpus_per_replica
-    return replace(rates, work_gpus=gpus / work if work else 0.0, why_latency=why, call_s=call_s)
+    return replace(
+        rates,
+        work_gpus=gpus / work if work else 0.0,
+        why_latency=why,
+        call_s=call_s,
+        replica=replica,
+        sized=sized,
+    )
 
 
 def row_of(means: TaskMeans) -> TaskRow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def number(value: float | None) -> str:
     """Whole from 100 up, with two decimals from 1 up, three digits below; unknown is a dash, never a zero."""
@@ -45,3 +47,15 @@ def listed(names: tuple[str, ...] | list[str], joined: str, most: int = 5) -> st
     """Some of many names, and how many more there are."""
     more = len(names) - most
     return joined.join(names) if more <= 1 else f"{joined.join(names[:most])}{joined}{more:,} more"
+
+
+def exact(value: float) -> str:
+    """With seven digits, as a formula shows its operands: a figure worked out from them is right to six."""
+    if isinstance(value, int) or value == 0:
+        return f"{value:,.0f}"
+    size = math.floor(math.log10(abs(value)))
+    if size < -4:
+        return f"{value:.6e}"
+    decimals = max(0, 6 - size)
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -249,6 +249,7 @@ def _unit_of(rates: Rates) -> Rates:
         work_gpus=None if rates.work_gpus is None else 1.0,
         why_latency="",
         refused=None,
+        sized=None,
     )
 
 
