@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_fanout.capacity.contexts import pool_gb, shape_of
+from pytest_fanout.capacity.figures import counted, number
 from pytest_fanout.capacity.means import TaskMeans, TaskRow
 from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.capacity.saturation import Replica, Sized, most_in_flight, replica_near, replicas_within
@@ -99,8 +100,8 @@ def _too_long(streams: Sequence[Stream], token_gpus: float, sequence_gpus: float
         if longest is not None and longest * token_gpus + sequence_gpus > room:
             fits = math.floor((room - sequence_gpus) / token_gpus)
             return (
-                f"a context of {longest:,.0f} tokens ({stream.agent}) does not fit one replica of {room} GPUs, "
-                f"which holds {max(0, fits):,}"
+                f"a context of {longest:,.0f} tokens ({stream.agent}) does not fit one replica of "
+                f"{counted(room, 'GPU')}, which holds {max(0, fits):,}"
             )
     return None
 
@@ -136,9 +137,9 @@ def _calibrated(
     call_s = sized.in_flight * sized.replicas / calls if calls else None
     stops = {"measured": "the highest load measured", "sequences": "sequences_per_replica_max"}
     why = (
-        f"{math.floor(ceiling.concurrency)} calls in flight a replica at most "
+        f"{counted(math.floor(ceiling.concurrency), 'call')} in flight a replica at most "
         f"({stops.get(ceiling.bound, f'{ceiling.bound}_ms_max')}), {sized.in_flight_p95} in 95 % of moments on "
-        f"{sized.replicas} replicas at utilisation {sized.rho:.2f}"
+        f"{counted(sized.replicas, 'replica')} at utilisation {sized.rho:.2f}"
     )
     gpus = sized.replicas * profile.gpus_per_replica
     return replace(
@@ -283,4 +284,4 @@ def _memory_text(gpus: float, rates: Rates, keeps: bool | None) -> str:
     held = (
         "contexts of running calls" if keeps is False else "contexts of running calls and of those that wait for tools"
     )
-    return f"{gb:,.0f} GB of {held}, {rates.pool_gb or 0.0:,.1f} GB on a GPU"
+    return f"{number(gb)} GB of {held}, {number(rates.pool_gb or 0.0)} GB on a GPU"

@@ -158,7 +158,7 @@ def _say(
     if plot is not None:
         plotting.draw(plot, priced.planned, fleet)
     if style == "json":
-        document = plan_page.document(priced.projections, plan, fleet)
+        document = plan_page.document(priced.projections, plan, fleet, compared=compared)
         if explain:
             document["explanation"] = priced.explained()
         click.echo(json_text(document))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_fanout.capacity.figures import band, interval, number, signed, times
+from pytest_fanout.capacity.saturation import RHO_MAX
 from pytest_fanout.records import FleetPlan, Growth, Projection, Side, Spread, Verdict
 
 
@@ -100,7 +101,7 @@ def _cliffs(base: Side | None, run: Side) -> str:
     most = max(len(cell.cliffs) for cell in run.cliffs.cells)
     if base is not None and base.cliffs is not None and base.cliffs.survivable != run.cliffs.survivable:
         after = f"{survived(base.cliffs.survivable)} -> {after}"
-    return f"cliffs survivable {after} of {most}, on {run.cliffs.gpus_available:,.0f} GPUs"
+    return f"cliffs survivable {after} of {most}, on {run.cliffs.gpus_available:,.0f} GPUs driven to {RHO_MAX:.0%}"
 
 
 def survived(count: int | None) -> str:

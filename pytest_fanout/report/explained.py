@@ -16,7 +16,14 @@ from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.capacity.project import Sides
 from pytest_fanout.capacity.side import stream_of
 from pytest_fanout.records import Boundary, Calibration, Fleet, Projection
-from pytest_fanout.report.explained_gpus import GpuQuestion, beside_context, compute, drawn_lines, whole
+from pytest_fanout.report.explained_gpus import (
+    GpuQuestion,
+    beside_context,
+    compute,
+    drawn_lines,
+    other_fit_lines,
+    whole,
+)
 
 _SECONDS = "86,400"
 
@@ -43,7 +50,7 @@ def formulas(
         lines += asked.gpu_lines()
         if load.gpus is not None:
             lines.append(whole("GPUs at peak", "mean", load.gpus, projection.gpus_run, fleet, profile))
-            lines += _other(asked, load.gpus_other)
+            lines += other_fit_lines(asked, load.gpus_other)
         spread = projection.gpus_spread_run
         if spread is not None:
             lines += drawn_lines("", spread.p50, spread.p95, spread.p99, spread.p95_interval)
@@ -56,32 +63,26 @@ def formulas(
 def _recorded(means: TaskMeans) -> list[str]:
     """What the formulas take from the samples: means over tasks."""
     pairs = (
-        ("calls", means.calls), ("new input", means.new_input), ("cached input", means.cached_input),
-        ("output", means.output), ("seconds at the model", means.model_s), ("seconds at tools", means.tool_s),
-        ("seconds", means.residency_s), ("token-seconds at the model", means.running_token_s),
-        ("token-seconds at tools", means.idle_token_s), ("output x context", beside_context(means)),
-    )  # fmt: skip
-    return [
+        ("calls", means.calls),
+        ("new input", means.new_input),
+        ("cached input", means.cached_input),
+        ("output", means.output),
+        ("cache writes", means.cache_write),
+        ("seconds at the model", means.model_s),
+        ("seconds at tools", means.tool_s),
+        ("seconds", means.residency_s),
+        ("token-seconds at the model", means.running_token_s),
+        ("token-seconds at tools", means.idle_token_s),
+        ("output x context", beside_context(means)),
+    )
+    lines = [
         f"{name} per task = not known" if value is None else f"{name} per task = {exact(value)} (mean over tasks)"
         for name, value in pairs
     ]
-
-
-def _other(asked: GpuQuestion, gpus: float | None) -> list[str]:
-    other = asked.profile.other
-    if gpus is None or other is None:
-        return []
-    words, value = asked.compute(other, anew=False)
-    lines = []
-    if asked.sizing.keeps_prefixes is not False:
-        if other.context_s:
-            lines.append(asked.sum_line("output x context", beside_context))
-        lines.append(f"GPUs by compute{asked.of}, other fit = {words} = {exact(value)}")
-    else:
-        value = asked.sizing.gpus or 0.0
-    rest = [each.gpus for each in asked.sizing.constraints if each.gpus is not None and each.name != "compute"]
-    shown = ", ".join(exact(part) for part in (value, *rest))
-    lines.append(f"GPUs{asked.of}, mean by the other fit = the largest = max({shown}) = {exact(gpus)}")
+    if means.tokens is not None:
+        parts = (means.new_input or 0.0, means.cached_input or 0.0, means.output or 0.0)
+        words, numbers = "new input + cached input + output", " + ".join(map(exact, parts))
+        lines.append(f"tokens per task = {words} = {numbers} = {exact(means.tokens)}")
     return lines
 
 

@@ -16,7 +16,7 @@ from pytest_fanout.capacity.project import Sides
 from pytest_fanout.capacity.saturation import RHO_MAX
 from pytest_fanout.capacity.side import stream_of
 from pytest_fanout.records import Calibration, Cliffs, Fleet, FleetPlan, Growth, QuotaUse, Side, WorstCase
-from pytest_fanout.report.explained_gpus import GpuQuestion, drawn_lines, whole
+from pytest_fanout.report.explained_gpus import GpuQuestion, beside_context, drawn_lines, other_fit_lines, whole
 
 _OF = " of all classes"
 
@@ -38,6 +38,7 @@ def of_fleet(
         lines += asked.gpu_lines()
         if run.load.gpus is not None:
             lines.append(whole("GPUs at peak" + _OF, "mean", run.load.gpus, run.gpus, fleet, profile))
+            lines += other_fit_lines(asked, run.load.gpus_other)
     spread = run.gpus_spread
     if spread is not None:
         lines += drawn_lines(_OF, spread.p50, spread.p95, spread.p99, spread.p95_interval)
@@ -112,6 +113,7 @@ def _money(run: Side, streams: Sequence[Stream], fleet: Fleet) -> list[str]:
 
 
 def _quota(use: QuotaUse, streams: Sequence[Stream], fleet: Fleet, run: Side) -> list[str]:
+    told = []
     if use.name == "tokens_per_day":
         terms = " + ".join(
             f"{exact(s.rate)} / {exact(fleet.demand[s.agent].peak_factor)} x {SECONDS_PER_DAY:,} x "
@@ -127,11 +129,16 @@ def _quota(use: QuotaUse, streams: Sequence[Stream], fleet: Fleet, run: Side) ->
             f"asked of {use.name} = {exact(use.used_p99)} (the 99th percentile of a second of a minute of "
             f"{exact(minute)} calls)"
         )
+        told.append(f"quota of {use.name} = {use.quota:,} (a sixtieth of that of a minute, rounded down)")
     elif use.name == "concurrent_requests":
         used = f"asked of {use.name} = {exact(use.used_p99)} (in flight at the model in 99 % of moments)"
     else:
         used = f"asked of {use.name} = {exact(use.used_p99)} (drawn: the 99th percentile of minutes at peak)"
-    return [used, f"share of {use.name} = asked / quota = {exact(use.used_p99)} / {use.quota:,} = {exact(use.share)}"]
+    return [
+        *told,
+        used,
+        f"share of {use.name} = asked / quota = {exact(use.used_p99)} / {use.quota:,} = {exact(use.share)}",
+    ]
 
 
 def _cliffs(
@@ -172,20 +179,29 @@ def _step(before: Stream, after: Stream, cliffs: Sequence[str], fleet: Fleet, na
         words = "tasks/s x what each cliff makes of it"
         lines.append(f"tasks/s of {before.agent} with {name} = {words} = {numbers} = {exact(after.rate)}")
     if "fanout" in cliffs:
-        told = (
-            ("calls", before.means.calls, after.means.calls), ("output", before.means.output, after.means.output),
-        )  # fmt: skip
-        ratio = fleet.cliffs.fanout_ratio or 1.0
-        for what, one, other in told:
-            if one is not None and other is not None:
-                line = f"{what} per task of {before.agent} with {name} = {what} per task x fanout_ratio = "
-                lines.append(f"{line}{exact(one)} x {exact(ratio)} = {exact(other)}")
-        for what, value in (("new input", after.means.new_input), ("cached input", after.means.cached_input)):
+        one, other = before.means, after.means
+        in_proportion = (
+            ("calls", one.calls, other.calls),
+            ("output", one.output, other.output),
+            ("seconds at the model", one.model_s, other.model_s),
+            ("seconds at tools", one.tool_s, other.tool_s),
+        )
+        for what, was, value in in_proportion:
+            if was is not None and value is not None:
+                numbers = f"{exact(was)} x {exact(fleet.cliffs.fanout_ratio or 1.0)} = {exact(value)}"
+                words = f"{what} per task x fanout_ratio"
+                lines.append(f"{what} per task of {before.agent} with {name} = {words} = {numbers}")
+        as_loops = (
+            ("new input", other.new_input),
+            ("cached input", other.cached_input),
+            ("token-seconds at the model", other.running_token_s),
+            ("token-seconds at tools", other.idle_token_s),
+            ("output x context", beside_context(other)),
+        )
+        how = "(of each task as a loop: input is k b + a k (k - 1) / 2)"
+        for what, value in as_loops:
             if value is not None:
-                lines.append(
-                    f"{what} per task of {before.agent} with {name} = {exact(value)} (of each task as a loop: input is "
-                    "k b + a k (k - 1) / 2)"
-                )
+                lines.append(f"{what} per task of {before.agent} with {name} = {exact(value)} {how}")
     return lines
 
 
@@ -216,14 +232,17 @@ def _of_worst(worst: WorstCase) -> list[str]:
     of, price = worst.agent, None
     if worst.usd_per_task is not None and worst.tokens_per_task:
         price = worst.usd_per_task / worst.tokens_per_task * 1e6
+    tasks = f"{worst.tokens_in_flight / worst.tokens_per_task:,.0f}"
     lines = [
+        f"tasks in flight in 99 % of moments, {of} = {tasks} (as in flight at front, on the fleet of all classes)",
         f"tokens in flight at worst, {of} = cap x tasks in flight in 99 % of moments = {worst.tokens_per_task:,} x "
-        f"{worst.tokens_in_flight / worst.tokens_per_task:,.0f} = {exact(worst.tokens_in_flight)}"
+        f"{tasks} = {exact(worst.tokens_in_flight)}",
     ]
     if price is not None and worst.usd_per_task is not None:
         numbers = f"{worst.tokens_per_task:,} x {exact(price)} / 1,000,000"
         lines.append(f"USD a task at worst, {of} = cap x dearest price = {numbers} = {exact(worst.usd_per_task)}")
     if worst.tokens_per_s is not None and worst.wall_s_min is not None:
+        lines.append(f"seconds of the quickest task, {of} = {exact(worst.wall_s_min)} (as recorded)")
         lines.append(
             f"tokens/s at worst, {of} = tokens in flight / seconds of the quickest task = "
             f"{exact(worst.tokens_in_flight)} / {exact(worst.wall_s_min)} = {exact(worst.tokens_per_s)}"

@@ -78,9 +78,11 @@ class GpuQuestion:
     def rates_lines(self) -> list[str]:
         """The same with what memory is worked out from."""
         lines = self.counts_lines()
-        if self.rates.token_gpus is not None and self.rates.call_s is None:
+        if not self.sizing.kv_gb:
+            return lines
+        if self.rates.call_s is None:
             lines += [self.sum_line(name, of_task) for name, of_task in _RUNNING]
-        if self.rates.token_gpus is not None and self.per_s(_idle) is not None:
+        if self.per_s(_idle) is not None:
             lines += [self.sum_line(name, of_task) for name, of_task in _WAITING]
         return lines
 
@@ -109,6 +111,9 @@ class GpuQuestion:
             lines.append(self.sum_line("output x context", beside_context))
         lines.append(f"GPUs by compute{of} = {words} = {exact(value)}")
         parts = [value]
+        latency = self._latency()
+        if self.rates.call_s is not None:  # memory goes by the seconds of a call that it gives
+            lines, latency = lines + latency, []
         if self.rates.token_gpus is not None and costs.memory_running is not None:
             lines += self._memory(constants=constants)
             gpus = next(each.gpus for each in sizing.constraints if each.name == "memory") or 0.0
@@ -116,7 +121,7 @@ class GpuQuestion:
         else:
             lines += [f"GPUs by memory{of} = not known: {each.text}" for each in sizing.constraints
                       if each.name == "memory"]  # fmt: skip
-        lines += self._latency()
+        lines += latency
         if costs.latency is not None:
             parts.append(costs.latency)
         if sizing.gpus is not None:
@@ -131,21 +136,38 @@ class GpuQuestion:
         costs, of = self.costs, self.of
         if costs is None or costs.memory_running is None or not costs.memory_idle or not self.per_s(_cached):
             return []
-        latency = costs.latency or 0.0
-        kept = max(costs.compute, costs.memory_running + costs.memory_idle, latency)
-        lines = []
+        lines, latency = [], [costs.latency] if costs.latency is not None else []
+        kept = [costs.compute, costs.memory_running + costs.memory_idle, *latency]
+        dropped = [costs.compute_uncached, costs.memory_running, *latency]
         if anew:
             words, value = self.compute(self.profile, anew=False)
             lines.append(f"GPUs by compute{of}, with prefixes = {words} = {exact(value)}")
         else:
             words, value = self.compute(self.profile, anew=True)
             lines.append(f"GPUs by compute{of}, all read anew = {words} = {exact(value)}")
-        dropped = max(costs.compute_uncached, costs.memory_running, latency)
-        numbers = f"min({exact(kept)}, {exact(dropped)}) = {exact(min(kept, dropped))}"
-        return [*lines, f"GPUs{of}, with contexts kept while tools run or dropped, whichever are fewer = {numbers}"]
+        pool = self.rates.pool_gb or 0.0
+        running, waiting = costs.memory_running * pool, costs.memory_idle * pool
+        if anew:
+            lines.append(
+                f"GB of contexts that wait for tools{of}, if kept = {exact(waiting)} (token-seconds at tools, as above)"
+            )
+        both = f"({exact(running)} + {exact(waiting)}) / {exact(pool)} = {exact(kept[1])}"
+        lines += [
+            f"GPUs by memory{of}, with prefixes = (running + waiting) / GB for contexts on a GPU = {both}",
+            f"GPUs by memory{of}, all read anew = running / GB for contexts on a GPU = {exact(running)} / "
+            f"{exact(pool)} = {exact(dropped[1])}",
+        ]
+        for name, parts in (("contexts kept while tools run", kept), ("contexts dropped while tools run", dropped)):
+            shown = ", ".join(exact(part) for part in parts)
+            lines.append(f"GPUs{of}, {name} = the largest = max({shown}) = {exact(max(parts))}")
+        numbers = f"min({exact(max(kept))}, {exact(max(dropped))}) = {exact(min(max(kept), max(dropped)))}"
+        return [*lines, f"GPUs{of}, whichever are fewer = {numbers}"]
 
     def _memory(self, *, constants: bool) -> list[str]:
         of, rates, memory, profile = self.of, self.rates, self.fleet.memory, self.profile
+        gpus = next(each.gpus for each in self.sizing.constraints if each.name == "memory") or 0.0
+        if gpus == 0:
+            return [f"GPUs by memory{of} = 0 (no time at the model was recorded, or no tokens)"]
         shape = shape_of(profile.model)
         per_token = memory.kv_bytes_per_token or (shape.bytes_per_token if shape else 0)
         per_sequence = shape.bytes_per_sequence if shape and memory.kv_bytes_per_token is None else 0
@@ -160,11 +182,14 @@ class GpuQuestion:
             if memory.kv_pool_gb_per_gpu:
                 lines.append(f"GB for contexts on a GPU = {exact(pool)} ([memory] kv_pool_gb_per_gpu)")
             elif weights is not None:
-                lines.append(
+                hbm = HBM_GB[gpu_name(profile.gpu)]
+                lines += [
+                    f"GB of a GPU = {exact(hbm)} (HBM of {gpu_name(profile.gpu)})",
+                    f"GB of weights = {exact(weights)} (parameters x bytes, an assumption)",
                     f"GB for contexts on a GPU = HBM x {SERVED_SHARE} - weights / GPUs of a replica - {PROGRAM_GB:g} = "
-                    f"{exact(HBM_GB[gpu_name(profile.gpu)])} x {SERVED_SHARE} - {exact(weights)} / "
-                    f"{profile.gpus_per_replica} - {PROGRAM_GB:g} = {exact(pool)}"
-                )
+                    f"{exact(hbm)} x {SERVED_SHARE} - {exact(weights)} / {profile.gpus_per_replica} - {PROGRAM_GB:g} = "
+                    f"{exact(pool)}",
+                ]
         running_gb = (self.costs.memory_running or 0.0) * pool if self.costs else 0.0
         if rates.call_s is not None:
             calls, new, cached, output = (self.per_s(of_task) or 0.0 for _, of_task in _COUNTS)
@@ -191,7 +216,6 @@ class GpuQuestion:
                 f"{per_sequence:,}) / 1,000,000,000 = {exact(idle * pool)}"
             )
             waiting = f" + {exact(idle * pool)}"
-        gpus = next(each.gpus for each in self.sizing.constraints if each.name == "memory") or 0.0
         gb = self.sizing.kv_gb or 0.0
         if waiting:
             lines.append(f"GB of contexts{of} = running + waiting = {exact(running_gb)}{waiting} = {exact(gb)}")
@@ -211,6 +235,8 @@ class GpuQuestion:
         work = output + new * ratio
         replica, size_ = rates.replica, profile.gpus_per_replica
         return [
+            f"t0 = {exact(replica.t0_s)} (seconds; time between tokens is t0 + t1 x calls in flight, by two points)",
+            f"t1 = {exact(replica.t1_s)} (seconds)",
             f"work{of}, output tokens/s = output/s + new input/s x D / P = {exact(output)} + {exact(new)} x "
             f"{exact(profile.decode_tokens_per_s)} / {exact(profile.prefill_tokens_per_s)} = {exact(work)}",
             f"replicas by latency{of} = {sized.replicas:,} (the fewest that keep the promises: {rates.why_latency})",
@@ -281,3 +307,22 @@ def drawn_lines(of: str, p50: float, p95: float, p99: float, ends: tuple[float, 
     between = f"{how}; {exact(ends[0])} to {exact(ends[1])} with 90 % of them"
     told = (("p50", p50, how), ("p95", p95, between), ("p99", p99, how))
     return [f"{name}{of} = {exact(value)} (drawn: the {name[1:]}th percentile {text})" for name, value, text in told]
+
+
+def other_fit_lines(asked: GpuQuestion, gpus: float | None) -> list[str]:
+    """The same by the other fit of the profile, where there is one."""
+    other = asked.profile.other
+    if gpus is None or other is None:
+        return []
+    words, value = asked.compute(other, anew=False)
+    lines = []
+    if asked.sizing.keeps_prefixes is not False:
+        if other.context_s:
+            lines.append(asked.sum_line("output x context", beside_context))
+        lines.append(f"GPUs by compute{asked.of}, other fit = {words} = {exact(value)}")
+    else:
+        value = asked.sizing.gpus or 0.0
+    rest = [each.gpus for each in asked.sizing.constraints if each.gpus is not None and each.name != "compute"]
+    shown = ", ".join(exact(part) for part in (value, *rest))
+    lines.append(f"GPUs{asked.of}, mean by the other fit = the largest = max({shown}) = {exact(gpus)}")
+    return lines

@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_fanout.capacity.figures import number, times
+from pytest_fanout.capacity.figures import counted, number, times
 from pytest_fanout.capacity.project import NO_ANCHOR
+from pytest_fanout.capacity.saturation import RHO_MAX
 from pytest_fanout.records import Cliffs, Fleet, FleetPlan, Load, Projection, Side, Spread
 from pytest_fanout.report import capacity
 
@@ -25,8 +26,18 @@ class Section:
     lines: tuple[str, ...] = ()
 
 
-def document(projections: Sequence[Projection], plan: FleetPlan | None, fleet: Fleet) -> dict[str, Any]:
-    """Schema ``pytest-fanout/capacity/1``: units in the keys, unknown is null. The same figures as in a gate report."""
+def document(
+    projections: Sequence[Projection], plan: FleetPlan | None, fleet: Fleet, *, compared: bool
+) -> dict[str, Any]:
+    """Schema ``pytest-fanout/capacity/1``: units in the keys, unknown is null. The same figures as in a gate report.
+
+    ``compared``: base and run stand side by side; without it the anchors are the run, and nothing is missing.
+    """
+    if not compared:
+        projections = [
+            dataclasses.replace(each, assumptions=tuple(text for text in each.assumptions if text != NO_ANCHOR))
+            for each in projections
+        ]
     return {
         "schema": SCHEMA,
         "fleet_file": fleet.source,
@@ -141,7 +152,13 @@ def _of_fleet(plan: FleetPlan) -> list[Section]:
     run = plan.run
     found = []
     if run.cliffs is not None:
-        found.append(Section("Cliffs", ("combination", "GPUs", "of today", "short by", ""), tuple(_cells(run.cliffs))))
+        found.append(
+            Section(
+                f"Cliffs: GPUs by the mean, driven to {RHO_MAX:.0%} in place of what is planned",
+                ("combination", "GPUs", "of today", "short by", ""),
+                tuple(_cells(run.cliffs)),
+            )
+        )
     if run.quotas:
         rows = [
             (use.name, number(use.used_p99), f"{use.quota:,}", f"{use.share:.0%}", "OVER" if use.share > 1 else "")
@@ -193,7 +210,7 @@ def _reservation(run: Side) -> list[Section]:
     if plan is None:
         return []
     lines = (
-        f"cheapest: reserve {plan.gpus_newsvendor:,} GPUs and rent the rest by the hour; "
+        f"cheapest: reserve {counted(plan.gpus_newsvendor, 'GPU')} and rent the rest by the hour; "
         f"{plan.burst_share:.0%} of GPU hours are rented",
         f"cost of an hour, in reserved GPU hours: {number(plan.cost_newsvendor)}; with the minimum of "
         f"{plan.gpus_minimum:,} reserved {number(plan.cost_minimum)}; with the 99th percentile "

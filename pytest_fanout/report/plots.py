@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_fanout.capacity.figures import number
+from pytest_fanout.capacity.saturation import RHO_MAX
 from pytest_fanout.records import CliffCell, Cliffs
 
 _RUN, _BASE, _CAPACITY, _FAILS, _FITS, _INK = "#1f5fbf", "#8a8f98", "#b42318", "#d9574a", "#3f9a6b", "#24292f"
@@ -117,7 +118,9 @@ def cliff_axes(axes: Any, cliffs: Cliffs) -> None:
     axes.set_yticks(range(len(cells)), [" + ".join(cell.cliffs) or "today" for cell in cells])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, most * 1.55)
-    axes.set_xlabel(f"GPUs by the mean, driven to 85 %; the line: {cliffs.gpus_available:,.0f} that can be had")
+    axes.set_xlabel(
+        f"GPUs by the mean, driven to {RHO_MAX:.0%}; the line: {cliffs.gpus_available:,.0f} that can be had"
+    )
 
 
 def _of_cell(cell: CliffCell) -> str:

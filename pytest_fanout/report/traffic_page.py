@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -13,6 +14,8 @@ from pytest_fanout.report.plan_page import Section
 
 SCHEMA = "pytest-fanout/traces/1"
 _MOST_WEIGHTS = 20
+#: With fewer tasks of production for each eval task, weights are mostly chance: of 40 a share is known to a third.
+_FEW_TASKS = 40
 #: From where on two distributions are called unlike.
 _FAR = 0.2
 
@@ -134,9 +137,17 @@ def _weights(each: ClassTraffic) -> list[Section]:
     count = len(each.weights)
     ordered = sorted(each.weights.items(), key=lambda pair: (-pair[1], pair[0]))
     rows = [(task, f"{share:.2%}", f"{share * count:.4g}", "") for task, share in ordered[:_MOST_WEIGHTS]]
-    lines = (f"and {count - _MOST_WEIGHTS} more, all of them with --format json",) if count > _MOST_WEIGHTS else ()
+    lines = [f"and {count - _MOST_WEIGHTS:,} more, all of them with --format json"] if count > _MOST_WEIGHTS else []
+    tasks = max(1, each.tasks)
+    # of a share of one half, which is known least
+    points = 98 / math.sqrt(tasks)
+    few = "few tasks make weights of chance: " if tasks < _FEW_TASKS * count else ""
+    lines.append(
+        f"{few}by {counted(tasks, 'task')} of production for {counted(count, 'eval task')}, so that a share is known "
+        f"to {number(points)} points or better"
+    )
     title = f"Weights for the eval set of {each.agent}, by {each.weights_by}"
-    return [Section(title, ("task", "of production", "weight", ""), tuple(rows), lines)]
+    return [Section(title, ("task", "of production", "weight", ""), tuple(rows), tuple(lines))]
 
 
 def _percent(share: float | None) -> str:

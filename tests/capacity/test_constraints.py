@@ -133,7 +133,7 @@ def test_a_context_that_no_replica_holds():
 
     assert (load.gpus, load.binding) == (None, None)
     assert load.refused == (
-        "a context of 1,500,000 tokens (support) does not fit one replica of 1 GPUs, which holds 1,491,842"
+        "a context of 1,500,000 tokens (support) does not fit one replica of 1 GPU, which holds 1,491,842"
     )
 
 

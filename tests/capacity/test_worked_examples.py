@@ -29,7 +29,7 @@ from pytest_fanout.records import (
     Prices,
     WorstCase,
 )
-from pytest_fanout.report.explained import of_fleet
+from pytest_fanout.report.explained_fleet import of_fleet
 
 #: 1,000 tokens a GPU-second either way, so that GPU-seconds can be read off.
 PLAIN = Profile("plain", "g", "TP1", 1_000.0, 1_000.0, "a test")
@@ -109,7 +109,8 @@ def test_how_the_worst_case_is_explained():
     plan = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=1_200_000)}, windows=50).fleet
     unbounded = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=None)}, windows=50).fleet
 
-    assert of_fleet(plan, where, PLAIN)[-3:] == [
+    lines = of_fleet(plan, sides, where, PLAIN)
+    assert [line for line in lines if line.startswith(("tokens in", "tokens/s at", "USD a day at"))] == [
         "tokens in flight at worst, support = cap x tasks in flight in 99 % of moments = 1,200,000 x 971 = "
         "1,165,200,000",
         "tokens/s at worst, support = tokens in flight / seconds of the quickest task = 1,165,200,000 / 240 = "
@@ -117,7 +118,7 @@ def test_how_the_worst_case_is_explained():
         "USD a day at worst, support = tokens/s x dearest price x 86,400 = 4,855,000 x 15 / 1,000,000 x 86,400 = "
         "6,292,080",
     ]
-    assert of_fleet(unbounded, where, PLAIN)[-1] == (
+    assert of_fleet(unbounded, sides, where, PLAIN)[-1] == (
         "worst case of support = unbounded: budget.toml has no cap on tokens"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_fanout.capacity.figures import interval, number, times
+from pytest_fanout.capacity.saturation import RHO_MAX
 from pytest_fanout.records import CliffCell, Projection, Side, Spread, Verdict
 from pytest_fanout.report import capacity, summary
 from pytest_fanout.report.page import plots
@@ -109,7 +110,8 @@ def _cliffs(base: Side | None, run: Side) -> Table:
             )
         )
     survived = capacity.survived(run.cliffs.survivable)
-    caption = f"Cliffs survivable: {survived} of {len(names)}, on {run.cliffs.gpus_available:,.0f} GPUs"
+    on = f"on {run.cliffs.gpus_available:,.0f} GPUs driven to {RHO_MAX:.0%}"
+    caption = f"Cliffs survivable: {survived} of {len(names)}, {on}"
     headers = ("cliffs", "GPUs base", "fits", "GPUs run", "fits", "demand unserved")
     return Table(caption, headers, tuple(rows))
 
