@@ -74,7 +74,7 @@ def _of_gpus(fleet: Fleet, profile: Profile, load: Load) -> list[str]:
         lines.append(
             "Contexts do not stay cached while tools run: keeping them takes more GPUs than reading them anew."
         )
-    rho = f"GPUs are planned at {fleet.target_utilisation:.0%} utilisation"
+    rho = f"By compute, GPUs are planned at {fleet.target_utilisation:.0%} utilisation"
     if "fleet.target_utilisation" in fleet.defaulted:
         rho += " (default)"
     spare = counted(fleet.spare_replicas, "spare replica") if fleet.spare_replicas else "no spare"
@@ -89,4 +89,6 @@ def _of_times(fleet: Fleet, run: TaskMeans) -> str:
         return "Tasks in flight use recorded durations, as the provider answered then."
     if run.model_s is None:
         return "Tasks in flight use recorded durations, of an idle server: under load they are more."
+    if fleet.calibration is not None:
+        return "Time at the model is that of the calibration, on the fewest replicas that keep the promises of [slo]."
     return "Time at the model is taken as recorded on an idle server and stretched to the planned utilisation."

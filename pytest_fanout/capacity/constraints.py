@@ -120,7 +120,7 @@ def _calibrated(
     if ceiling.concurrency is None:
         promised = fleet.slo.itl_ms_max if ceiling.bound == "itl" else fleet.slo.ttft_ms_max
         text = (
-            f"[slo] {ceiling.bound}_ms_max of {promised:g} does not hold even at the lowest measured load "
+            f"[slo] {ceiling.bound}_ms_max of {promised:,g} does not hold even at the lowest measured load "
             f"({calibration.name})"
         )
         return replace(rates, refused=rates.refused or text)
@@ -139,7 +139,7 @@ def _calibrated(
     why = (
         f"{counted(math.floor(ceiling.concurrency), 'call')} in flight a replica at most "
         f"({stops.get(ceiling.bound, f'{ceiling.bound}_ms_max')}), {sized.in_flight_p95} in 95 % of moments on "
-        f"{counted(sized.replicas, 'replica')} at utilisation {sized.rho:.2f}"
+        f"{counted(sized.replicas, 'replica')}, which then work at {sized.rho:.0%} of their throughput on average"
     )
     gpus = sized.replicas * profile.gpus_per_replica
     return replace(
