@@ -129,7 +129,8 @@ def test_why_nothing_is_extrapolated():
 
     assert start + slope * 512 == pytest.approx(47.3, abs=0.1)
     assert (start + slope * 512) / 38.74 == pytest.approx(1.22, abs=0.005)
-    slope, start = np.polyfit([p.concurrency for p in CURVE.points], [p.itl_ms for p in CURVE.points], 1)
+    times = [point.itl_ms for point in CURVE.points]
+    slope, start = np.polyfit([p.concurrency for p in CURVE.points], times, 1, w=[1 / each for each in times])
     errors = [(start + slope * p.concurrency) / p.itl_ms - 1 for p in CURVE.points]
     assert (start, slope) == (pytest.approx(16.56, abs=0.01), pytest.approx(0.0456, abs=0.0001))
     assert (min(errors), max(errors)) == (pytest.approx(-0.077, abs=0.001), pytest.approx(0.091, abs=0.001))
