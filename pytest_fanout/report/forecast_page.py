@@ -111,7 +111,7 @@ def _summary(made: Forecast, provider: bool) -> list[str]:
             f"The first week that does not hold is that of {first.start}, {counted(made.weeks.index(first), 'week')} "
             f"from the start: {_cause(first) or first.state}."
         )
-        lines.append(f"{len(bad)} of {len(made.weeks)} weeks do not hold.")
+        lines.append(f"Not held: {len(bad)} of {counted(len(made.weeks), 'week')}.")
     elif made.weeks and made.weeks[0].state != "not judged":
         lines.append(f"All {len(made.weeks)} weeks hold.")
     bursts = [week for week in made.weeks if week.state == "bursts"]

@@ -91,6 +91,16 @@ def test_json_fits_its_schema(world: World, words: tuple[str, ...]) -> None:
     assert list(jsonschema.Draft202012Validator(schema).iter_errors(document)) == []
 
 
+def test_a_plan_misses_no_anchor(world: World) -> None:
+    """The anchors are what is planned: nothing says that there is none to compare with, also not for machines."""
+    document = json.loads(call("plan", "--format", "json").output)
+
+    assert not any("no anchor" in text for each in document["classes"] for text in each["assumptions"])
+    assert (
+        "An eval set of 20 tasks is not traffic (every task counts the same)." in document["classes"][0]["assumptions"]
+    )
+
+
 def test_compare_puts_both_sides_beside_each_other(world: World) -> None:
     """Twice the calls of each task: ratio first, then percentiles with their interval, the cliffs and the money."""
     output = call("compare", "main", "HEAD").output
