@@ -13,11 +13,21 @@ docs/messages.md.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 EXIT_WITHIN = 0
 EXIT_OVER = 1
 EXIT_USAGE = 2
 EXIT_NOT_MEASURED = 3
 EXIT_INTEGRITY = 4
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The one of the known names that a misspelt one was most likely meant as; None: none is near."""
+    lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    return lower[near[0]] if near else None
 
 
 class FanoutError(Exception):

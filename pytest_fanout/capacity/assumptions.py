@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.capacity.means import TaskMeans
 from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.records import Demand, Fleet, Load
@@ -30,7 +31,7 @@ def of_tokens(base: TaskMeans, run: TaskMeans, fleet: Fleet, *, cache_known: boo
         missing = means.trials_without_tokens
         if not missing:
             continue
-        share = f"Tokens are not known for {missing} of {means.trials} trials of the {side}"
+        share = f"Tokens are not known for {missing:,} of {means.trials:,} trials of the {side}"
         if means.tokens is None:
             lines.append(f"{share}: no tokens per second and no GPUs.")
         else:
@@ -49,8 +50,10 @@ def of_tokens(base: TaskMeans, run: TaskMeans, fleet: Fleet, *, cache_known: boo
 def of_model(
     fleet: Fleet, profile: Profile, weights: Mapping[str, float], run: TaskMeans, load: Load
 ) -> tuple[str, ...]:
-    traffic = "weighted by the eval set" if weights else "every task counts the same"
-    tasks = f"{run.tasks} task" + ("" if run.tasks == 1 else "s")
+    # weights that are all alike are none
+    weighted = len({weights.get(row.task, 1.0) for row in run.rows}) > 1
+    traffic = "weighted by the eval set" if weighted else "every task counts the same"
+    tasks = counted(run.tasks, "task")
     lines = []
     if fleet.serves == "provider":
         lines.append("A provider serves the model: quotas and token prices, no GPUs.")
@@ -71,10 +74,10 @@ def _of_gpus(fleet: Fleet, profile: Profile, load: Load) -> list[str]:
         lines.append(
             "Contexts do not stay cached while tools run: keeping them takes more GPUs than reading them anew."
         )
-    rho = f"GPUs are planned at {fleet.target_utilisation:.0%} utilisation"
+    rho = f"By compute, GPUs are planned at {fleet.target_utilisation:.0%} utilisation"
     if "fleet.target_utilisation" in fleet.defaulted:
         rho += " (default)"
-    spare = f"{fleet.spare_replicas} spare replicas" if fleet.spare_replicas else "no spare"
+    spare = counted(fleet.spare_replicas, "spare replica") if fleet.spare_replicas else "no spare"
     lines.append(f"{rho}; {spare}, no retries, no failover.")
     return lines
 
@@ -86,4 +89,6 @@ def _of_times(fleet: Fleet, run: TaskMeans) -> str:
         return "Tasks in flight use recorded durations, as the provider answered then."
     if run.model_s is None:
         return "Tasks in flight use recorded durations, of an idle server: under load they are more."
+    if fleet.calibration is not None:
+        return "Time at the model is that of the calibration, on the fewest replicas that keep the promises of [slo]."
     return "Time at the model is taken as recorded on an idle server and stretched to the planned utilisation."

@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_fanout.capacity.contexts import MODELS, pool_gb
+from pytest_fanout.capacity.contexts import pool_gb, shape_of
+from pytest_fanout.capacity.figures import counted, number
 from pytest_fanout.capacity.means import TaskMeans, TaskRow
 from pytest_fanout.capacity.profiles import Profile
-from pytest_fanout.capacity.saturation import most_in_flight, replica_near, replicas_within
+from pytest_fanout.capacity.saturation import Replica, Sized, most_in_flight, replica_near, replicas_within
 from pytest_fanout.records import Calibration, Constraint, Fleet
 
 GB = 1e9
@@ -44,6 +45,8 @@ class Rates:
     pool_gb: float | None = None
     call_s: float | None = None  # seconds of a call under load, by the calibration
     refused: str | None = None
+    replica: Replica | None = None  # of the calibration, near its operating point
+    sized: Sized | None = None  # the replicas that keep the promises
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def rates_of(
     streams: Sequence[Stream], fleet: Fleet, profile: Profile, calibration: Calibration | None, rho: float
 ) -> Rates:
     """What the streams together are priced with at a utilisation of ``rho``."""
-    shape = MODELS.get(profile.model)
+    shape = shape_of(profile.model)
     memory = fleet.memory
     per_token = memory.kv_bytes_per_token or (shape.bytes_per_token if shape else None)
     per_sequence = shape.bytes_per_sequence if shape and memory.kv_bytes_per_token is None else 0
@@ -71,7 +74,10 @@ def rates_of(
     if per_token is None:
         why = f"the KV cache of {profile.model or profile.name} is not known: give [memory] kv_bytes_per_token"
     elif pool is None:
-        why = "what a GPU has left for contexts is not known: give [memory] kv_pool_gb_per_gpu"
+        why = (
+            f"what {profile.gpu or 'a GPU'} has left beside the weights of {profile.model} is not known: give [memory] "
+            "kv_pool_gb_per_gpu"
+        )
     token_gpus = per_token / pool / GB if per_token and pool else None
     sequence_gpus = per_sequence / pool / GB if pool else 0.0
     refused = None
@@ -94,8 +100,8 @@ def _too_long(streams: Sequence[Stream], token_gpus: float, sequence_gpus: float
         if longest is not None and longest * token_gpus + sequence_gpus > room:
             fits = math.floor((room - sequence_gpus) / token_gpus)
             return (
-                f"a context of {longest:,.0f} tokens ({stream.agent}) does not fit one replica of {room} GPUs, "
-                f"which holds {max(0, fits):,}"
+                f"a context of {longest:,.0f} tokens ({stream.agent}) does not fit one replica of "
+                f"{counted(room, 'GPU')}, which holds {max(0, fits):,}"
             )
     return None
 
@@ -114,7 +120,7 @@ def _calibrated(
     if ceiling.concurrency is None:
         promised = fleet.slo.itl_ms_max if ceiling.bound == "itl" else fleet.slo.ttft_ms_max
         text = (
-            f"[slo] {ceiling.bound}_ms_max of {promised:g} does not hold even at the lowest measured load "
+            f"[slo] {ceiling.bound}_ms_max of {promised:,g} does not hold even at the lowest measured load "
             f"({calibration.name})"
         )
         return replace(rates, refused=rates.refused or text)
@@ -131,12 +137,19 @@ def _calibrated(
     call_s = sized.in_flight * sized.replicas / calls if calls else None
     stops = {"measured": "the highest load measured", "sequences": "sequences_per_replica_max"}
     why = (
-        f"{math.floor(ceiling.concurrency)} calls in flight a replica at most "
+        f"{counted(math.floor(ceiling.concurrency), 'call')} in flight a replica at most "
         f"({stops.get(ceiling.bound, f'{ceiling.bound}_ms_max')}), {sized.in_flight_p95} in 95 % of moments on "
-        f"{sized.replicas} replicas at utilisation {sized.rho:.2f}"
+        f"{counted(sized.replicas, 'replica')}, which then work at {sized.rho:.0%} of their throughput on average"
     )
     gpus = sized.replicas * profile.gpus_per_replica
-    return replace(rates, work_gpus=gpus / work if work else 0.0, why_latency=why, call_s=call_s)
+    return replace(
+        rates,
+        work_gpus=gpus / work if work else 0.0,
+        why_latency=why,
+        call_s=call_s,
+        replica=replica,
+        sized=sized,
+    )
 
 
 def row_of(means: TaskMeans) -> TaskRow:
@@ -271,4 +284,4 @@ def _memory_text(gpus: float, rates: Rates, keeps: bool | None) -> str:
     held = (
         "contexts of running calls" if keeps is False else "contexts of running calls and of those that wait for tools"
     )
-    return f"{gb:,.0f} GB of {held}, {rates.pool_gb or 0.0:,.1f} GB on a GPU"
+    return f"{number(gb)} GB of {held}, {number(rates.pool_gb or 0.0)} GB on a GPU"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 #: Bytes of one cached number: bf16.
@@ -64,10 +65,70 @@ MODELS: dict[str, ModelShape] = {
 }
 
 
+#: Ends of a name that say how weights are stored or that it was tuned, and nothing of its layers.
+_ENDS = frozenset(
+    [
+        "instruct",
+        "chat",
+        "it",
+        "hf",
+        "bf16",
+        "fp16",
+        "fp8",
+        "fp4",
+        "nvfp4",
+        "mxfp4",
+        "awq",
+        "gptq",
+        "int4",
+        "int8",
+        "w4a16",
+        "w8a8",
+        "dynamic",
+        "quantized",
+    ]
+)
+_FORMATS = {"fp8": "FP8", "w8a8": "FP8", "fp4": "FP4", "nvfp4": "FP4"}
+
+
+def model_name(model: str) -> str:
+    """The name of a model as ``MODELS`` has it: ``openai/GPT-OSS-120B`` is ``gpt-oss-120b``.
+
+    The owner before a slash, capitals, and ends like ``-Instruct-FP8`` say nothing of its layers.
+    """
+    parts = model.rstrip("/").rpartition("/")[2].lower().split("-")
+    while len(parts) > 1 and parts[-1] in _ENDS and "-".join(parts) not in MODELS:
+        parts.pop()
+    return "-".join(parts)
+
+
+def shape_of(model: str) -> ModelShape | None:
+    """What a model keeps of a context; None: it is not known."""
+    return MODELS.get(model_name(model))
+
+
+def gpu_name(gpu: str) -> str:
+    """The name of a GPU as ``HBM_GB`` has it: ``NVIDIA H100 80GB HBM3`` is ``H100``."""
+    found = [part for part in re.split(r"[^A-Z0-9]+", gpu.upper()) if part in HBM_GB]
+    return found[0] if len(found) == 1 else gpu
+
+
+def weights_gb_of(model: str, weights: str) -> float | None:
+    """GB of all weights together; by the end of its name where no format is said. None: not known."""
+    shape = shape_of(model)
+    if shape is None:
+        return None
+    known = shape.weights_gb
+    said = weights or next((_FORMATS[part] for part in model.lower().split("-") if part in _FORMATS), "")
+    if not said and len(set(known.values())) == 1:
+        return next(iter(known.values()))
+    return known.get(said)
+
+
 def pool_gb(model: str, gpu: str, weights: str, gpus_per_replica: int) -> float | None:
     """GB for contexts on one GPU: HBM x 0.90 - its part of the weights - 3 GB. None: model, GPU or format not known."""
-    shape, hbm = MODELS.get(model), HBM_GB.get(gpu)
-    if shape is None or hbm is None or weights not in shape.weights_gb:
+    hbm, held = HBM_GB.get(gpu_name(gpu)), weights_gb_of(model, weights)
+    if hbm is None or held is None:
         return None
-    left = hbm * SERVED_SHARE - shape.weights_gb[weights] / gpus_per_replica - PROGRAM_GB
+    left = hbm * SERVED_SHARE - held / gpus_per_replica - PROGRAM_GB
     return left if left > 0 and math.isfinite(left) else None

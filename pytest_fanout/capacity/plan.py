@@ -1,6 +1,6 @@
 """All classes of fleet.toml on one fleet, anchors beside run: percentiles with intervals, cliffs, quotas, money.
 
-Every class that has demand takes part. Percentiles are over windows at peak (windows.py); their intervals say what
+Every class that has demand takes part. Percentiles are over windows at peak (side.py); their intervals say what
 another eval set of the same size could give.
 """
 
@@ -9,20 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pytest_fanout.capacity.cliffs import cliffs_of, cliffs_on
-from pytest_fanout.capacity.constraints import Costs, Rates, Stream, costs_of, mean_costs, rates_of, size, total
-from pytest_fanout.capacity.demand import SECONDS_PER_DAY, peak_demand
+from pytest_fanout.capacity.constraints import Costs, Rates, Stream, mean_costs, rates_of, size, total
+from pytest_fanout.capacity.demand import SECONDS_PER_DAY
 from pytest_fanout.capacity.flight import boundaries, stretch_of
-from pytest_fanout.capacity.means import TaskMeans, with_cached_share
+from pytest_fanout.capacity.means import with_cached_share
 from pytest_fanout.capacity.profiles import Profile
-from pytest_fanout.capacity.project import Sides, usd_per_1000, whole_gpus
-from pytest_fanout.capacity.quotas import Asked, uses_of
+from pytest_fanout.capacity.project import Sides, whole_gpus
 from pytest_fanout.capacity.reservation import best_reservation, burst_share, hours_of, reservation_cost
 from pytest_fanout.capacity.saturation import RHO_MAX
+from pytest_fanout.capacity.side import (
+    COUNTS,
+    GPU_COLUMNS,
+    GpuWindows,
+    PricedSide,
+    column_spread,
+    spread_of,
+    stream_of,
+)
 from pytest_fanout.capacity.signals import scaling_signals
-from pytest_fanout.capacity.windows import WINDOWS, Drawn, Rows, draw, rows_of, shifted_gamma, summed, window_of
+from pytest_fanout.capacity.windows import WINDOWS, Drawn, summed, weigh, window_of
 from pytest_fanout.records import (
     Calibration,
     Caps,
@@ -30,40 +37,17 @@ from pytest_fanout.records import (
     Fleet,
     FleetPlan,
     Growth,
-    Load,
     Projection,
-    QuotaUse,
     Reservation,
     Side,
-    Spread,
     WorstCase,
 )
 
-if TYPE_CHECKING:
-    from pytest_fanout.capacity.windows import Array
-
-#: Quantities of a task, in the order of their columns; the last five are GPU-seconds.
-_COUNTS = ("calls", "new_input", "cached_input", "output")
-_KINDS = ("compute", "compute_uncached", "memory_running", "memory_idle", "latency")
-_GPU_COLUMNS = slice(len(_COUNTS), None)
-_SHARES = (0.50, 0.95, 0.99)
 #: An index of dispersion that real minutes reach: 3 to 150 in public traces.
 BURSTY = 10.0
 #: Eval sets of the bootstrap that each hour of a day is worked out on.
 _DAYS = 100
 DAYS_PER_MONTH = 30
-
-
-@dataclass(frozen=True, slots=True)
-class GpuWindows:
-    """GPUs of one side: in each window, and the conditional 50th, 95th and 99th percentile given its eval tasks."""
-
-    drawn: Array
-    given: tuple[Array, Array, Array]
-    mean: Array  # given its eval tasks
-
-    def spread(self) -> Spread:
-        return _spread(self.drawn, self.given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +80,12 @@ def plan_fleet(
     if not known:
         return Planned(None, {})
     has_base = all(each.base.tokens is not None for each in known)
-    run = _Fleet([_stream(each.agent, each.run, fleet) for each in known], fleet, profile, calibration)
+    run = PricedSide([stream_of(each.agent, each.run, fleet) for each in known], fleet, profile, calibration)
     base = None
     if has_base:
-        base = _Fleet([_stream(each.agent, each.base, fleet) for each in known], fleet, profile, calibration)
+        base = PricedSide([stream_of(each.agent, each.base, fleet) for each in known], fleet, profile, calibration)
     both = [side for side in (base, run) if side is not None]
-    drawn = {
-        each.agent: draw(
-            each.agent,
-            [side.rows(each.agent) for side in both],
-            peak_demand(each.agent, fleet).tasks_per_second,
-            fleet.demand[each.agent].iod,
-            windows=windows,
-        )
-        for each in known
-    }
+    drawn = {stream.agent: _drawn(both, stream, windows) for stream in run.streams}
     classes: dict[str, tuple[GpuWindows | None, GpuWindows]] = {}
     if fleet.serves != "provider":
         for agent, found in drawn.items():
@@ -119,10 +94,10 @@ def plan_fleet(
                 classes[agent] = (base.gpus(found[0]) if base else None, of_run)
     if len(known) < len({each.agent for each in sides}):
         return Planned(None, classes)
-    made = [side.side([found[index] for found in drawn.values()]) for index, side in enumerate(both)]
+    made = [_side(side, [found[index] for found in drawn.values()]) for index, side in enumerate(both)]
     side_run, of_run = made[-1]
     side_base, of_base = made[0] if base else (None, None)
-    side_run = replace(side_run, gpus_p95_bursty=None if of_run is None else run.bursty(windows))
+    side_run = replace(side_run, gpus_p95_bursty=None if of_run is None else _bursty(run, windows))
     growth = growth_of(of_base, of_run) if of_base is not None and of_run is not None else None
     worst = tuple(_worst_case(each, run, (caps or {}).get(each.agent)) for each in known)
     signals = scaling_signals(calibration, fleet.slo, fleet.memory.sequences_per_replica_max) if calibration else ()
@@ -131,260 +106,152 @@ def plan_fleet(
     return Planned(plan, classes, None if of_run is None else (of_base, of_run))
 
 
-def with_windows(projection: Projection, planned: Planned) -> Projection:
+def _drawn(both: Sequence[PricedSide], stream: Stream, windows: int) -> tuple[Drawn, ...]:
+    """The windows of one class on each side, with the same luck."""
+    weighed = weigh(stream.agent, [side.rows(stream.agent) for side in both], windows=windows)
+    return tuple(weighed.windows(index, stream.rate, stream.iod, side.scale()) for index, side in enumerate(both))
+
+
+def with_windows(projection: Projection, planned: Planned, profile: Profile, fleet: Fleet) -> Projection:
     """The projection with the windows of its class, where there are any."""
     if projection.agent not in planned.classes:
         return projection
-    base, run = planned.classes[projection.agent]
+    base, run = (None if each is None else each.spread() for each in planned.classes[projection.agent])
+    of_base, of_run = planned.classes[projection.agent]
     return replace(
         projection,
-        gpus_spread_base=base.spread() if base else None,
-        gpus_spread_run=run.spread(),
-        gpus_growth=growth_of(base, run) if base else None,
+        gpus_spread_base=base,
+        gpus_spread_run=run,
+        gpus_for_p95_base=whole_gpus(base.p95, profile, fleet.spare_replicas) if base else None,
+        gpus_for_p95_run=whole_gpus(run.p95, profile, fleet.spare_replicas) if run else None,
+        gpus_growth=growth_of(of_base, of_run) if of_base else None,
     )
 
 
 def growth_of(base: GpuWindows, run: GpuWindows) -> Growth:
-    """How much the 95th percentile of GPUs moves, each pair of eval sets compared with itself."""
+    """How much the 95th percentile of GPUs moves: that of the estimates, and over pairs of equal eval sets."""
     import numpy as np
 
-    delta = run.given[1] - base.given[1]
-    low, middle, high = (float(value) for value in np.quantile(delta, (0.05, 0.5, 0.95)))
+    before, after = (spread_of((side.given[1],) * 3).p95 for side in (base, run))
+
+    def ends(values: object, estimate: float) -> tuple[float, float]:
+        low, high = (float(value) for value in np.quantile(np.asarray(values), (0.05, 0.95)))
+        # the difference of two medians is not always the median of differences
+        return min(low, estimate), max(high, estimate)
+
+    delta = after - before
+    interval = ends(run.given[1] - base.given[1], delta)
     if not np.all(base.given[1] > 0):
-        return Growth(middle, (low, high), None, None)
-    least, usual, most = (float(value) for value in np.quantile(run.given[1] / base.given[1], (0.05, 0.5, 0.95)))
-    return Growth(middle, (low, high), usual, (least, most))
+        return Growth(delta, interval, None, None)
+    return Growth(delta, interval, after / before, ends(run.given[1] / base.given[1], after / before))
 
 
-def _stream(agent: str, means: TaskMeans, fleet: Fleet) -> Stream:
-    return Stream(agent, peak_demand(agent, fleet).tasks_per_second, means, fleet.demand[agent].iod)
+def _side(priced: PricedSide, drawn: Sequence[Drawn]) -> tuple[Side, GpuWindows | None]:
+    """The side, and its windows of GPUs."""
+    fleet = priced.fleet
+    whole = summed(drawn)
+    gpus = priced.gpus(whole) if fleet.serves != "provider" else None
+    spread = gpus.spread() if gpus is not None else None
+    counts = [column_spread(whole, index) for index in range(len(COUNTS))]
+    load = priced.load()
+    made = Side(
+        gpus=whole_gpus(load.gpus, priced.profile, fleet.spare_replicas),
+        load=load,
+        gpus_spread=spread,
+        calls_per_s=counts[0],
+        new_input_per_s=counts[1],
+        cached_input_per_s=counts[2],
+        output_per_s=counts[3],
+        quotas=priced.quotas(whole, load),
+        usd_per_month=None if load.usd_per_day is None else load.usd_per_day * DAYS_PER_MONTH,
+        cliffs=_cliffs(priced),
+    )
+    if gpus is None or spread is None:
+        return made, None
+    made = replace(
+        made,
+        gpus_for_p95=whole_gpus(spread.p95, priced.profile, fleet.spare_replicas),
+        reservation=_reservation(priced, drawn),
+        eval_share=_eval_share(gpus),
+        gpus_worse_cache=_worse_cache(priced),
+    )
+    return made, gpus
 
 
-class _Fleet:
-    """One side of the plan: its streams, and how their tasks are priced."""
-
-    def __init__(
-        self, streams: Sequence[Stream], fleet: Fleet, profile: Profile, calibration: Calibration | None
-    ) -> None:
-        self.streams = streams
-        self.fleet = fleet
-        self.profile = profile
-        self.calibration = calibration
-        self.rates = rates_of(streams, fleet, profile, calibration, fleet.target_utilisation)
-        self.unknown = self._unknown()
-
-    def _unknown(self) -> frozenset[str]:
-        costs = [mean_costs(stream.means, self.rates) for stream in self.streams]
-        return frozenset(kind for kind in _KINDS if any(c is None or getattr(c, kind) is None for c in costs))
-
-    def rows(self, agent: str) -> Rows:
-        stream = next(stream for stream in self.streams if stream.agent == agent)
-        found = {}
-        for row in stream.means.rows:
-            costs = costs_of(row, self.rates)
-            counts = tuple(getattr(row, name) or 0.0 for name in _COUNTS)
-            kinds = tuple((getattr(costs, kind) or 0.0) if costs else 0.0 for kind in _KINDS)
-            found[row.task] = (row.weight, counts + kinds)
-        return rows_of(found)
-
-    def gpus(self, drawn: Drawn) -> GpuWindows | None:
-        """None where there is no number: saturated, outside the calibration, or too long a context."""
-        if self.rates.refused is not None:
-            return None
-        from statistics import NormalDist
-
-        mean, variance, third = (each[:, _GPU_COLUMNS] for each in (drawn.mean, drawn.variance, drawn.third))
-        given = [self._combined(shifted_gamma(mean, variance, third, NormalDist().inv_cdf(share))) for share in _SHARES]
-        of_windows = self._combined(drawn.rate[:, _GPU_COLUMNS])
-        return GpuWindows(of_windows, (given[0], given[1], given[2]), self._combined(mean))
-
-    def _combined(self, columns: Array) -> Array:
-        """GPUs of windows, from their GPU columns: the largest constraint, contexts kept where that takes fewer."""
-        import numpy as np
-
-        by_name = {kind: columns[:, index] for index, kind in enumerate(_KINDS)}
-        parts = {kind: values for kind, values in by_name.items() if kind not in self.unknown}
-        nothing = np.zeros(len(columns))
-        running, idle = (parts.get(kind, nothing) for kind in ("memory_running", "memory_idle"))
-        latency = parts.get("latency", nothing)
-        kept = np.maximum(np.maximum(by_name["compute"], running + idle), latency)
-        if "memory_running" not in parts or "memory_idle" not in parts:
-            return np.maximum(kept, 0.0)
-        dropped = np.maximum(np.maximum(by_name["compute_uncached"], running), latency)
-        return np.maximum(np.minimum(kept, dropped), 0.0)
-
-    def side(self, drawn: Sequence[Drawn]) -> tuple[Side, GpuWindows | None]:
-        """The side, and its windows of GPUs."""
-        fleet = self.fleet
-        whole = summed(drawn)
-        gpus = self.gpus(whole) if fleet.serves != "provider" else None
-        spread = gpus.spread() if gpus is not None else None
-        counts = [_spread_of(whole, index) for index in range(len(_COUNTS))]
-        load = self._load()
-        made = Side(
-            gpus=whole_gpus(load.gpus, self.profile, fleet.spare_replicas),
-            load=load,
-            gpus_spread=spread,
-            calls_per_s=counts[0],
-            new_input_per_s=counts[1],
-            cached_input_per_s=counts[2],
-            output_per_s=counts[3],
-            quotas=self._quotas(whole, load),
-            usd_per_month=None if load.usd_per_day is None else load.usd_per_day * DAYS_PER_MONTH,
-            cliffs=self._cliffs(),
-        )
-        if gpus is None:
-            return made, None
-        made = replace(
-            made,
-            reservation=self._reservation(drawn),
-            eval_share=_eval_share(gpus),
-            gpus_worse_cache=self._worse_cache(),
-        )
-        return made, gpus
-
-    def _costs(self, streams: Sequence[Stream], rates: Rates) -> Costs | None:
-        parts = [(stream.rate, mean_costs(stream.means, rates)) for stream in streams]
-        known = [(rate, costs) for rate, costs in parts if costs is not None]
-        return total(known) if len(known) == len(parts) else None
-
-    def _load(self) -> Load:
-        """The whole fleet at the mean of the peak hour."""
-        fleet, provider = self.fleet, self.fleet.serves == "provider"
-        sizing = size(None if provider else self._costs(self.streams, self.rates), self.rates)
-        stretches = [1.0 if provider else stretch_of(stream.means, self.rates) for stream in self.streams]
-        places = boundaries(self.streams, stretches, rho=0.0 if provider else fleet.target_utilisation)
-        front = next((place for place in places if place.name == "front"), None)
-        day: float | None = None
-        if provider:
-            days = [self._usd_per_day(stream) for stream in self.streams]
-            day = math.fsum(value for value in days if value is not None) if None not in days else None
-        else:
-            held, hourly = whole_gpus(sizing.gpus, self.profile, fleet.spare_replicas), fleet.prices.usd_per_gpu_hour
-            day = None if held is None or hourly is None else held * hourly * 24
-        return Load(
-            calls_per_s=self._per_s("calls"),
-            new_input_per_s=self._per_s("new_input"),
-            cached_input_per_s=self._per_s("cached_input"),
-            output_per_s=self._per_s("output"),
-            tokens_per_s=self._per_s("tokens"),
-            tasks_in_flight=front.in_flight if front else None,
-            gpus=sizing.gpus,
-            tasks_in_flight_p99=front.in_flight_p99 if front else None,
-            usd_per_day=day,
-            constraints=sizing.constraints,
-            binding=sizing.binding,
-            gpus_other=sizing.gpus_other,
-            kv_gb=sizing.kv_gb,
-            boundaries=places,
-            keeps_prefixes=sizing.keeps_prefixes,
-            refused=None if provider else self.rates.refused,
-        )
-
-    def _per_s(self, name: str) -> float | None:
-        values = [(stream.rate, getattr(stream.means, name)) for stream in self.streams]
-        if any(value is None for _, value in values):
-            return None
-        return math.fsum(rate * value for rate, value in values)
-
-    def _usd_per_day(self, stream: Stream) -> float | None:
-        price = usd_per_1000(stream.means, self.fleet.prices)
-        return None if price is None else price / 1_000 * stream.rate / self._peak(stream) * SECONDS_PER_DAY
-
-    def _peak(self, stream: Stream) -> float:
-        return self.fleet.demand[stream.agent].peak_factor
-
-    def _quotas(self, whole: Drawn, load: Load) -> tuple[QuotaUse, ...]:
-        quota = self.fleet.quota
-        if quota is None:
-            return ()
-        model = next((place for place in load.boundaries if place.name == "model"), None)
-        columns = [whole.rate[:, index] for index in range(len(_COUNTS))]
-        tokens = math.fsum(
-            stream.rate / self._peak(stream) * SECONDS_PER_DAY * (stream.means.tokens or 0.0) for stream in self.streams
-        )
-        iod = max(stream.iod for stream in self.streams)
-        in_flight = model.in_flight_p99 if model else None
-        return uses_of(quota, Asked(columns[0], columns[1], columns[2], columns[3], tokens, in_flight, iod))
-
-    def _cliffs(self) -> Cliffs | None:
-        fleet = self.fleet
-        if fleet.serves == "provider" or fleet.gpus_reserved is None or not cliffs_of(fleet):
-            return None
-
-        def gpus_of(streams: Sequence[Stream]) -> float | None:
-            rates = rates_of(streams, fleet, self.profile, self.calibration, RHO_MAX)
-            return size(self._costs(streams, rates), rates).gpus
-
-        return cliffs_on(self.streams, fleet, float(fleet.gpus_reserved + fleet.gpus_burst), gpus_of)
-
-    def _reservation(self, drawn: Sequence[Drawn]) -> Reservation | None:
-        """On hours that each have their share of the peak rate, over the eval sets of the windows."""
-        demand: list[float] = []
-        shares = [
-            hours_of(self.fleet.demand[stream.agent].peak_factor, self.fleet.demand[stream.agent].hourly_shares)
-            for stream in self.streams
-        ]
-        for hour in zip(*shares, strict=True):
-            columns = sum(each.mean[:_DAYS, _GPU_COLUMNS] * share for each, share in zip(drawn, hour, strict=True))
-            demand += [float(value) for value in self._combined(columns)]
-        if not any(demand):
-            return None
-        price = self.fleet.burst_price_ratio
-        best, least, peak = best_reservation(demand, price), min(demand), sorted(demand)[int(0.99 * len(demand))]
-        cost = reservation_cost(best, demand, price)
-        return Reservation(
-            gpus_newsvendor=whole_gpus(best, self.profile) or 0,
-            gpus_minimum=whole_gpus(least, self.profile) or 0,
-            cost_newsvendor=cost,
-            cost_minimum=reservation_cost(least, demand, price),
-            cost_peak=reservation_cost(peak, demand, price),
-            blended_index=cost / (math.fsum(demand) / len(demand)),
-            burst_share=burst_share(best, demand),
-        )
-
-    def bursty(self, windows: int) -> float | None:
-        """The 95th percentile of GPUs where minutes are as uneven as in public traces."""
-        if all(stream.iod >= BURSTY for stream in self.streams):
-            return None
-        import numpy as np
-
-        drawn = [
-            draw(stream.agent, [self.rows(stream.agent)], stream.rate, max(BURSTY, stream.iod), windows=windows)[0]
-            for stream in self.streams
-        ]
-        return float(np.quantile(self._combined(summed(drawn).rate[:, _GPU_COLUMNS]), 0.95))
-
-    def _worse_cache(self) -> float | None:
-        """GPUs where so many points less of the input are cached; None where nothing is."""
-        streams = []
-        for stream in self.streams:
-            given = (stream.means.new_input or 0.0) + (stream.means.cached_input or 0.0)
-            share = (stream.means.cached_input or 0.0) / given if given else 0.0
-            left = max(0.0, share - self.fleet.cache_loss_points / 100)
-            streams.append(replace(stream, means=with_cached_share(stream.means, left)))
-        if all(not stream.means.cached_input for stream in self.streams):
-            return None
-        rates = rates_of(streams, self.fleet, self.profile, self.calibration, self.fleet.target_utilisation)
-        return size(self._costs(streams, rates), rates).gpus
+def _costs(streams: Sequence[Stream], rates: Rates) -> Costs | None:
+    parts = [(stream.rate, mean_costs(stream.means, rates)) for stream in streams]
+    known = [(rate, costs) for rate, costs in parts if costs is not None]
+    return total(known) if len(known) == len(parts) else None
 
 
-def _spread(drawn: Array, given: Sequence[Array]) -> Spread:
+def _cliffs(priced: PricedSide) -> Cliffs | None:
+    fleet = priced.fleet
+    if fleet.serves == "provider" or fleet.gpus_reserved is None or not cliffs_of(fleet):
+        return None
+
+    def gpus_of(streams: Sequence[Stream]) -> float | None:
+        rates = rates_of(streams, fleet, priced.profile, priced.calibration, RHO_MAX)
+        return size(_costs(streams, rates), rates).gpus
+
+    return cliffs_on(priced.streams, fleet, float(fleet.gpus_reserved + fleet.gpus_burst), gpus_of)
+
+
+def _reservation(priced: PricedSide, drawn: Sequence[Drawn]) -> Reservation | None:
+    """On hours that each have their share of the peak rate, over the eval sets of the windows."""
+    demand: list[float] = []
+    fleet = priced.fleet
+    shares = [
+        hours_of(fleet.demand[stream.agent].peak_factor, fleet.demand[stream.agent].hourly_shares)
+        for stream in priced.streams
+    ]
+    for hour in zip(*shares, strict=True):
+        columns = sum(each.mean[:_DAYS, GPU_COLUMNS] * share for each, share in zip(drawn, hour, strict=True))
+        demand += [float(value) for value in priced.combined(columns)]
+    if not any(demand):
+        return None
+    price = fleet.burst_price_ratio
+    best, least, peak = best_reservation(demand, price), min(demand), sorted(demand)[int(0.99 * len(demand))]
+    cost = reservation_cost(best, demand, price)
+    return Reservation(
+        gpus_newsvendor=whole_gpus(best, priced.profile) or 0,
+        gpus_minimum=whole_gpus(least, priced.profile) or 0,
+        cost_newsvendor=cost,
+        cost_minimum=reservation_cost(least, demand, price),
+        cost_peak=reservation_cost(peak, demand, price),
+        blended_index=cost / (math.fsum(demand) / len(demand)),
+        burst_share=burst_share(best, demand),
+    )
+
+
+def _bursty(priced: PricedSide, windows: int) -> float | None:
+    """The 95th percentile of GPUs where minutes are as uneven as in public traces."""
+    if all(stream.iod >= BURSTY for stream in priced.streams):
+        return None
     import numpy as np
 
-    p50, p95, p99 = (float(value) for value in np.quantile(drawn, _SHARES))
-    ends = [tuple(float(value) for value in np.quantile(each, (0.05, 0.95))) for each in given]
-    return Spread(p50, p95, p99, *((low, high) for low, high in ends))
+    scale = priced.scale()
+    drawn = [
+        weigh(stream.agent, [priced.rows(stream.agent)], windows=windows).windows(
+            0, stream.rate, max(BURSTY, stream.iod), scale, drawn=False
+        )
+        for stream in priced.streams
+    ]
+    return float(np.median(priced.gpus_in(summed(drawn), 0.95)))
 
 
-def _spread_of(drawn: Drawn, column: int) -> Spread:
-    from statistics import NormalDist
-
-    import numpy as np
-
-    mean, variance, third = (each[:, column] for each in (drawn.mean, drawn.variance, drawn.third))
-    given = [np.maximum(shifted_gamma(mean, variance, third, NormalDist().inv_cdf(share)), 0.0) for share in _SHARES]
-    return _spread(drawn.rate[:, column], given)
+def _worse_cache(priced: PricedSide) -> float | None:
+    """GPUs where so many points less of the input are cached; None where nothing is."""
+    streams = []
+    for stream in priced.streams:
+        given = (stream.means.new_input or 0.0) + (stream.means.cached_input or 0.0)
+        share = (stream.means.cached_input or 0.0) / given if given else 0.0
+        left = max(0.0, share - priced.fleet.cache_loss_points / 100)
+        streams.append(replace(stream, means=with_cached_share(stream.means, left)))
+    if all(not stream.means.cached_input for stream in priced.streams):
+        return None
+    fleet = priced.fleet
+    rates = rates_of(streams, fleet, priced.profile, priced.calibration, fleet.target_utilisation)
+    return size(_costs(streams, rates), rates).gpus
 
 
 def _eval_share(gpus: GpuWindows) -> float | None:
@@ -393,7 +260,7 @@ def _eval_share(gpus: GpuWindows) -> float | None:
     return None if whole == 0 else min(1.0, float(gpus.mean.var()) / whole)
 
 
-def _worst_case(sides: Sides, run: _Fleet, caps: Caps | None) -> WorstCase:
+def _worst_case(sides: Sides, run: PricedSide, caps: Caps | None) -> WorstCase:
     tokens = caps.tokens if caps else None
     calls = caps.fanout if caps else None
     stream = next(stream for stream in run.streams if stream.agent == sides.agent)
@@ -426,7 +293,7 @@ def _worst_case(sides: Sides, run: _Fleet, caps: Caps | None) -> WorstCase:
     )
 
 
-def _notes(run: _Fleet, side: Side) -> list[str]:
+def _notes(run: PricedSide, side: Side) -> list[str]:
     """What dominates the uncertainty, and what was left out."""
     notes = []
     longest = max(window_of(stream.rate) for stream in run.streams)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_fanout.capacity.contexts import gpu_name, model_name
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import Calibration, Fleet
 
@@ -217,7 +218,7 @@ def find_profile(fleet: Fleet, extra: Sequence[Profile] = ()) -> Profile:
 
 def _by_model(fleet: Fleet, model: str, gpu: str, known: Sequence[Profile]) -> Profile:
     models = sorted({profile.model for profile in known if profile.model})
-    ours = [profile for profile in known if profile.model == model.lower()]
+    ours = [profile for profile in known if profile.model and profile.model == model_name(model)]
     if not ours:
         raise ConfigError(
             "unknown-model",
@@ -226,7 +227,7 @@ def _by_model(fleet: Fleet, model: str, gpu: str, known: Sequence[Profile]) -> P
             mend=f'model = "{_nearest(model, models)}", or a calibration of your own',
         )
     gpus = [profile.gpu for profile in ours]
-    found = next((profile for profile in ours if profile.gpu.lower() == gpu.lower()), None)
+    found = next((profile for profile in ours if gpu_name(profile.gpu) == gpu_name(gpu)), None)
     if found is None:
         raise ConfigError(
             "unknown-gpu",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pytest_fanout.capacity.assumptions import of_demand, of_model, of_tokens
 from pytest_fanout.capacity.constraints import Rates, Stream, mean_costs, rates_of, size, total
 from pytest_fanout.capacity.demand import SECONDS_PER_DAY, peak_demand
+from pytest_fanout.capacity.figures import band, times
 from pytest_fanout.capacity.flight import boundaries, stretch_of
 from pytest_fanout.capacity.means import (
     UNKNOWN_SHARE,
@@ -246,7 +247,7 @@ def _comparison(sides: Sides, ratios: _Ratios) -> tuple[str, ...]:
     if not sides.shared:
         return ("Anchor and run share no task: no ratio.",)
     tasks = f"the {sides.shared} tasks" if sides.shared > 1 else "the 1 task"
-    shown = [f"calls x{ratios.calls:.2f}"] if ratios.calls is not None else []
+    shown = [f"calls x{times(ratios.calls)}"] if ratios.calls is not None else []
     if ratios.gpu_time is not None:
         shown.append(f"GPU time x{band(ratios.gpu_time, ratios.gpu_time_other)}")
     lines = [f"Run over anchor, on {tasks} that both have: {', '.join(shown)}."] if shown else []
@@ -254,9 +255,3 @@ def _comparison(sides: Sides, ratios: _Ratios) -> tuple[str, ...]:
     if added or removed:
         lines.append(f"The task sets differ ({added} added, {removed} removed): absolute figures compare unlike sets.")
     return tuple(lines)
-
-
-def band(one: float, other: float | None, digits: int = 2) -> str:
-    """``2.31 to 4.16``, smaller first; one number where both are shown alike."""
-    shown = sorted({round(value, digits) for value in (one, other) if value is not None})
-    return " to ".join(f"{value:,.{digits}f}" for value in shown)

@@ -59,6 +59,66 @@ def window_of(tasks_per_s: float) -> float:
     return max(WINDOW_S, FEWEST_TASKS / tasks_per_s) if tasks_per_s > 0 else WINDOW_S
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """One class whose eval tasks are weighed, a set of weights a window: nothing in it depends on the demand.
+
+    ``moments``: of each side the means of x, x^2 and x^3 of each quantity x (windows x 3 quantities). ``luck``: a
+    standard normal a window, of its arrivals.
+    """
+
+    moments: tuple[Array, ...]
+    luck: Array
+
+    def windows(
+        self, side: int, tasks_per_s: float, iod: float = 1.0, scale: Array | None = None, *, drawn: bool = True
+    ) -> Drawn:
+        """The windows of one side at some demand.
+
+        Args:
+            scale: what each quantity is multiplied with; 1 without it.
+            drawn: False leaves ``rate`` empty, where only the cumulants are asked for.
+        """
+        import numpy as np
+
+        window_s = window_of(tasks_per_s)
+        moments = self.moments[side]
+        if scale is not None:
+            moments = moments * np.concatenate([scale, scale * scale, scale * scale * scale])
+        return _drawn(moments, tasks_per_s * window_s, iod, self.luck if drawn else None, window_s)
+
+
+def weigh(agent: str, sides: Sequence[Rows], *, windows: int = WINDOWS, bootstrap: bool = True) -> Weighed:
+    """Weigh the tasks of one class, for each side (anchor, run) alike.
+
+    Args:
+        bootstrap: False: the eval set is taken for traffic as it is, and only arrivals vary.
+    """
+    import numpy as np
+
+    # a seed of its own for each class: another class in the plan moves no figure of this one
+    seed = np.random.SeedSequence([SEED, zlib.crc32(agent.encode())])
+    of_weights, of_arrivals = (np.random.Generator(np.random.PCG64(child)) for child in seed.spawn(2))
+    names = sorted({task for side in sides for task in side.tasks})
+    place = {task: index for index, task in enumerate(names)}
+    luck = of_arrivals.standard_normal(windows)
+    moments = [np.zeros((windows, 3 * _width(side))) for side in sides]
+    columns = [np.array([place[task] for task in side.tasks], dtype=np.intp) for side in sides]
+    shares = [np.array(side.weights, dtype=np.float64) for side in sides]
+    powers = [_powers(side) for side in sides]
+    step = max(1, _CELLS // max(1, len(names)))
+    for start in range(0, windows, step):
+        count = min(step, windows - start)
+        draws = of_weights.standard_exponential((count, len(names))) if bootstrap else np.ones((count, len(names)))
+        for index, side in enumerate(sides):
+            if not side.tasks:
+                continue
+            weights = draws[:, columns[index]] * shares[index]
+            weights /= weights.sum(axis=1, keepdims=True)
+            moments[index][start : start + count] = weights @ powers[index]
+    return Weighed(tuple(moments), luck)
+
+
 def draw(
     agent: str,
     sides: Sequence[Rows],
@@ -77,37 +137,8 @@ def draw(
     Returns:
         One Drawn a side.
     """
-    import numpy as np
-
-    # a seed of its own for each class: another class in the plan moves no figure of this one
-    seed = np.random.SeedSequence([SEED, zlib.crc32(agent.encode())])
-    of_weights, of_arrivals = (np.random.Generator(np.random.PCG64(child)) for child in seed.spawn(2))
-    names = sorted({task for side in sides for task in side.tasks})
-    place = {task: index for index, task in enumerate(names)}
-    window_s = window_of(tasks_per_s)
-    expected = tasks_per_s * window_s
-    luck = of_arrivals.standard_normal(windows)
-    moments = [_empty(windows, side) for side in sides]
-    columns = [np.array([place[task] for task in side.tasks], dtype=np.intp) for side in sides]
-    shares = [np.array(side.weights, dtype=np.float64) for side in sides]
-    powers = [_powers(side) for side in sides]
-    step = max(1, _CELLS // max(1, len(names)))
-    for start in range(0, windows, step):
-        count = min(step, windows - start)
-        draws = of_weights.standard_exponential((count, len(names))) if bootstrap else np.ones((count, len(names)))
-        for index, side in enumerate(sides):
-            if not side.tasks:
-                continue
-            weights = draws[:, columns[index]] * shares[index]
-            weights /= weights.sum(axis=1, keepdims=True)
-            moments[index][start : start + count] = weights @ powers[index]
-    return tuple(_drawn(side, found, expected, iod, luck, window_s) for side, found in zip(sides, moments, strict=True))
-
-
-def _empty(windows: int, side: Rows) -> Array:
-    import numpy as np
-
-    return np.zeros((windows, 3 * _width(side)))
+    weighed = weigh(agent, sides, windows=windows, bootstrap=bootstrap)
+    return tuple(weighed.windows(index, tasks_per_s, iod) for index in range(len(sides)))
 
 
 def _width(side: Rows) -> int:
@@ -121,11 +152,11 @@ def _powers(side: Rows) -> Array:
     return np.hstack([costs, costs * costs, costs * costs * costs])
 
 
-def _drawn(side: Rows, moments: Array, expected: float, iod: float, luck: Array, window_s: float) -> Drawn:
+def _drawn(moments: Array, expected: float, iod: float, luck: Array | None, window_s: float) -> Drawn:
     """Cumulants of the windows' rates and a draw from each, all quantities of a window with one luck."""
     import numpy as np
 
-    width = _width(side)
+    width = moments.shape[1] // 3
     mean, second, third = (expected * moments[:, part * width : (part + 1) * width] for part in range(3))
     # gamma-mixed rates: their share of the cumulants comes on top of the arrivals'
     mixed = (iod - 1) / expected if expected else 0.0
@@ -133,8 +164,10 @@ def _drawn(side: Rows, moments: Array, expected: float, iod: float, luck: Array,
     if mixed:
         variance = second + mixed * mean * mean
         skewed = third + mean * (3 * mixed * second + 2 * mixed * mixed * mean * mean)
-    rate = shifted_gamma(mean, variance, skewed, luck[:, None])
-    return Drawn(np.maximum(rate, 0.0) / window_s, mean / window_s, variance / window_s**2, skewed / window_s**3)
+    rate = np.zeros((0, width))
+    if luck is not None:
+        rate = np.maximum(shifted_gamma(mean, variance, skewed, luck[:, None]), 0.0) / window_s
+    return Drawn(rate, mean / window_s, variance / window_s**2, skewed / window_s**3)
 
 
 def shifted_gamma(mean: Array, variance: Array, third: Array, luck: Array | float) -> Array:

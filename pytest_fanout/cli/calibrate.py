@@ -10,6 +10,7 @@ import click
 
 from pytest_fanout.capacity.calibrate import Calibrated, Subject
 from pytest_fanout.capacity.calibrate import calibrate as calibrated_of
+from pytest_fanout.capacity.figures import exact, number
 from pytest_fanout.capacity.profiles import calibrated as profile_of
 from pytest_fanout.capacity.signals import scaling_signals
 from pytest_fanout.cli.console import clean, table
@@ -18,7 +19,6 @@ from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.fleet import fleet_of
 from pytest_fanout.gate.tree import folder_of
 from pytest_fanout.records import Calibration, Fleet, MeasuredLoad, ServerState
-from pytest_fanout.report.plan_page import number
 from pytest_fanout.store.benchmarks import read_benchmark
 from pytest_fanout.store.calibration import write_calibration
 from pytest_fanout.store.files import write_atomically
@@ -74,9 +74,14 @@ def write(settings: Settings, made: Calibrated, output: str | None) -> None:
     write_atomically(path, write_calibration(calibration))
     click.echo(table(_rows(calibration), ("in flight", "", "out tokens/s", "ITL ms", "TTFT ms", "KV", "waiting")))
     profile = profile_of(calibration)
+    best = max(point.output_tokens_per_s for point in calibration.points) / calibration.gpus_per_replica
     click.echo(
-        f"\nreads {profile.prefill_tokens_per_s:,.0f} and writes {profile.decode_tokens_per_s:,.0f} tokens a second on "
-        f"a GPU; contexts up to {calibration.context_tokens_max:,} tokens"
+        f"\nP: a GPU reads {number(profile.prefill_tokens_per_s)} new input tokens a second\n"
+        f"D: it would write {number(profile.decode_tokens_per_s)} tokens a second if it read nothing: the highest "
+        f"throughput of the table, {exact(best)} on a GPU,\n"
+        f"   without the time of reading: 1 / (1 / {exact(best)} - {calibration.input_tokens:,} / "
+        f"{calibration.output_tokens:,} / {exact(profile.prefill_tokens_per_s)})\n"
+        f"contexts up to {calibration.context_tokens_max:,} tokens"
     )
     for line in (*_signals(settings, calibration), *(f"note: {note}" for note in made.notes)):
         click.echo(clean(line))
@@ -112,7 +117,7 @@ def _signals(settings: Settings, calibration: Calibration) -> list[str]:
     except FanoutError:
         fleet = Fleet("", "fleet.toml")  # what is wrong with the file is said where it is used
     signals = scaling_signals(calibration, fleet.slo, fleet.memory.sequences_per_replica_max)
-    promised = f"ITL {fleet.slo.itl_ms_max:g} ms and TTFT {fleet.slo.ttft_ms_max:g} ms"
+    promised = f"ITL {fleet.slo.itl_ms_max:,g} ms and TTFT {fleet.slo.ttft_ms_max:,g} ms"
     if not signals:
         return [f"no load that was measured keeps {promised}"]
     values = ", ".join(f"{signal.name} {number(signal.value)}" for signal in signals)

@@ -11,7 +11,7 @@ import click
 
 from pytest_fanout.capacity.plan import Planned, plan_fleet, with_windows
 from pytest_fanout.capacity.profiles import BUILT_IN, Profile
-from pytest_fanout.capacity.project import profile_of, project_sides, sides_of
+from pytest_fanout.capacity.project import Sides, profile_of, project_sides, sides_of
 from pytest_fanout.cli import plotting
 from pytest_fanout.cli.calibrate import calibrate
 from pytest_fanout.cli.console import FanoutGroup, clean, json_text
@@ -21,12 +21,12 @@ from pytest_fanout.cli.sides import OfClass, repository_of, samples_at, weights_
 from pytest_fanout.cli.sweep import sweep_group
 from pytest_fanout.cli.traces import traces
 from pytest_fanout.config import Settings, find_settings
-from pytest_fanout.errors import ConfigError, UsageError
+from pytest_fanout.errors import ConfigError, UsageError, nearest
 from pytest_fanout.gate import committed_budget
 from pytest_fanout.gate.fleet import calibration_of, fleet_of
 from pytest_fanout.gate.tree import folder_of, read_file
-from pytest_fanout.records import Caps, Fleet, Projection
-from pytest_fanout.report import explained, plan_page
+from pytest_fanout.records import Calibration, Caps, Fleet, Projection
+from pytest_fanout.report import explained, explained_fleet, plan_page
 from pytest_fanout.store.files import refuse_links, write_atomically
 from pytest_fanout.store.fleet import EXAMPLE
 
@@ -126,6 +126,17 @@ class _Priced:
     profile: Profile
     projections: Sequence[Projection]
     planned: Planned
+    sides: Sequence[Sides]
+    calibration: Calibration | None
+
+    def explained(self) -> dict[str, list[str]]:
+        """The formulas of each class, and of all together under the name of no class."""
+        used = (self.fleet, self.profile, self.calibration)
+        pairs = zip(self.projections, self.sides, strict=True)
+        found = {one.agent: explained.formulas(one, sides, *used) for one, sides in pairs}
+        if self.planned.fleet is not None:
+            found["fleet"] = explained_fleet.of_fleet(self.planned.fleet, self.sides, *used)
+        return found
 
 
 def _say(
@@ -141,34 +152,34 @@ def _say(
 ) -> None:
     unknown = sorted(set(agents) - set(run))
     if unknown or not run:
-        raise UsageError(
-            "no-anchor",
-            f"there is no anchor of {', '.join(unknown)}" if unknown else "there is no anchor",
-            mend='fanout-baseline accept --reason "…", then commit baselines/',
-        )
+        raise _no_anchor(unknown, sorted(run))
     priced = _price(settings, base, {name: run[name] for name in (agents or sorted(run))})
     fleet, plan = priced.fleet, priced.planned.fleet
     if plot is not None:
         plotting.draw(plot, priced.planned, fleet)
     if style == "json":
-        document = plan_page.document(priced.projections, plan, fleet)
+        document = plan_page.document(priced.projections, plan, fleet, compared=compared)
         if explain:
-            document["explanation"] = {
-                each.agent: explained.formulas(each, fleet, priced.profile) for each in priced.projections
-            }
-            if plan is not None:  # no class is called so
-                document["explanation"]["fleet"] = explained.of_fleet(plan, fleet, priced.profile)
+            document["explanation"] = priced.explained()
         click.echo(json_text(document))
         return
     found = plan_page.sections(priced.projections, plan, fleet, compared=compared)
     if explain:
-        for each in priced.projections:
-            lines = tuple(explained.formulas(each, fleet, priced.profile))
-            found.append(plan_page.Section(f"How: {each.agent}", lines=lines))
-        if plan is not None:
-            of_fleet = tuple(explained.of_fleet(plan, fleet, priced.profile))
-            found.append(plan_page.Section("How: all classes", lines=of_fleet))
+        for name, lines in priced.explained().items():
+            title = "all classes" if name == "fleet" else name
+            found.append(plan_page.Section(f"How: {title}", lines=tuple(lines)))
     click.echo(clean(plan_page.render(found, markdown=style == "md"), keep_lines=True))
+
+
+def _no_anchor(unknown: Sequence[str], known: Sequence[str]) -> UsageError:
+    what, mend = "there is no anchor", 'fanout-baseline accept --reason "…", then commit baselines/'
+    if unknown:
+        what += f" of {', '.join(unknown)}"
+    if unknown and known:
+        what += f"; there are anchors of: {', '.join(known)}"
+        near = nearest(unknown[0], known)
+        mend = f"--agent {near}" if near else mend
+    return UsageError("no-anchor", what, mend=mend)
 
 
 def _price(settings: Settings, base: Mapping[str, OfClass], run: Mapping[str, OfClass]) -> _Priced:
@@ -189,7 +200,8 @@ def _price(settings: Settings, base: Mapping[str, OfClass], run: Mapping[str, Of
         sides.append(made)
         projections.append(project_sides(made, fleet, profile, weights.get(agent, {}), calibration))
     planned = plan_fleet(sides, fleet, profile, calibration, _caps(settings, list(run)))
-    return _Priced(fleet, profile, [with_windows(each, planned) for each in projections], planned)
+    projections = [with_windows(each, planned, profile, fleet) for each in projections]
+    return _Priced(fleet, profile, projections, planned, sides, calibration)
 
 
 def _caps(settings: Settings, agents: Sequence[str]) -> dict[str, Caps]:

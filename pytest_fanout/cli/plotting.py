@@ -6,9 +6,10 @@ import importlib.util
 from pathlib import Path
 
 from pytest_fanout.capacity.plan import Planned
+from pytest_fanout.capacity.side import GpuWindows
 from pytest_fanout.errors import UsageError
 from pytest_fanout.records import Fleet
-from pytest_fanout.report.plots import DemandCurve, plan_svg
+from pytest_fanout.report.plots import SHARES, DemandCurve, plan_svg
 from pytest_fanout.store.files import write_atomically
 
 
@@ -48,9 +49,17 @@ def draw(path: str, planned: Planned, fleet: Fleet) -> None:
     base, run = planned.whole
     available = None if fleet.gpus_reserved is None else float(fleet.gpus_reserved + fleet.gpus_burst)
     text = plan_svg(
-        DemandCurve("run" if base else "anchors", tuple(map(float, run.drawn))),
-        DemandCurve("base", tuple(map(float, base.drawn))) if base else None,
+        _curve("run" if base else "anchors", run),
+        _curve("base", base) if base else None,
         available,
         planned.fleet.run.cliffs,
     )
     write_atomically(Path(path).absolute(), text.encode("utf-8"))
+
+
+def _curve(name: str, windows: GpuWindows) -> DemandCurve:
+    import numpy as np
+
+    ends = [np.quantile(windows.at(share), (0.05, 0.50, 0.95)).tolist() for share in SHARES]
+    low, middle, high = zip(*ends, strict=True)
+    return DemandCurve(name, middle, low, high, windows.spread().p95)

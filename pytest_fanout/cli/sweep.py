@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from pytest_fanout.capacity.calibrate import FAILED_SHARE, Calibrated, Subject, calibrate
+from pytest_fanout.capacity.figures import number
 from pytest_fanout.capacity.sweep import FEWEST, Bounds, levels_up_to, load_of, measure, sweep
 from pytest_fanout.cli.calibrate import write
 from pytest_fanout.cli.console import clean, table
@@ -21,7 +22,6 @@ from pytest_fanout.cli.senders import ModelSender, TaskSender, shown_url
 from pytest_fanout.config import find_settings
 from pytest_fanout.errors import UsageError
 from pytest_fanout.records import MeasuredLoad, Sweep, SweepLevel
-from pytest_fanout.report.plan_page import number
 from pytest_fanout.store.files import BadJson, parse_json, write_atomically
 
 SCHEMA = "pytest-fanout/sweep/1"

@@ -23,10 +23,19 @@ from pytest_fanout.capacity.traffic.steps import (
     source_of,
     steps_of,
 )
-from pytest_fanout.capacity.traffic.tasks import counted, once, renamed, tasks_as_given, tasks_of, totals_of
+from pytest_fanout.capacity.traffic.tasks import (
+    counted,
+    names_of,
+    once,
+    once_each,
+    renamed,
+    tasks_as_given,
+    tasks_of,
+    totals_of,
+)
 from pytest_fanout.cli.console import clean, json_text
 from pytest_fanout.config import find_settings
-from pytest_fanout.errors import FanoutError, IntegrityError, UsageError
+from pytest_fanout.errors import FanoutError, IntegrityError, UsageError, nearest
 from pytest_fanout.gate import read_anchors
 from pytest_fanout.gate.fleet import samples_of_anchor
 from pytest_fanout.records import Samples, Traffic
@@ -35,6 +44,7 @@ from pytest_fanout.store.git import Repository
 from pytest_fanout.store.traces import line_of, open_traces, reading
 
 _Table = Any
+_MOST_CLASSES = 20
 _FIELDS = sorted({name for source in SOURCES for name in source.names})
 
 
@@ -89,8 +99,7 @@ def traces(
     if not traffic.classes:
         raise UsageError(
             "no-traffic",
-            f"no task {'of ' + ', '.join(agents) + ' ' if agents else ''}with a model call was found in "
-            f"{traffic.rows:,} rows",
+            f"no task with a model call was found in {traffic.rows:,} rows",
             where=sources[0],
             mend="say with --as what the sources are, and with --column task=NAME what names a task",
         )
@@ -187,7 +196,7 @@ def _measure(
     tables: Sequence[tuple[_Table, str]],
     kind: str | None,
     asked: Reading,
-    names: dict[str, str],
+    ours: dict[str, str],
     anchors: Mapping[str, Mapping[str, Sequence[Samples]]],
     agents: Sequence[str],
     files: bool,
@@ -203,17 +212,42 @@ def _measure(
         steps = held.enter_context(steps.cache())
     _check(steps)
     classes = sum(1 for name in steps.columns if name.startswith("class_"))
+    copies = namesakes = 0
     if source.kind == "tasks":
         tasks = tasks_as_given(steps, classes)
+        names = rows_of(names_of(tasks))[0]
+        if names["named"] > names["names"]:
+            tasks = once_each(tasks)
+            left = rows_of(names_of(tasks))[0]
+            copies, namesakes = names["tasks"] - left["tasks"], left["named"] - left["names"]
     else:
         each = once(steps) if "span" in source.names else steps
         tasks = tasks_of(each, counted(each, nested="parent" in source.names), classes)
-    tasks = renamed(tasks, names)
+    tasks = renamed(tasks, ours)
     if files or spark:
         # nothing is written to somebody's warehouse: there each question starts from the rows. Spark keeps it in memory
         tasks = held.enter_context(tasks.cache())
     made = classes_of(tasks, anchors, agents)
-    return replace(_totals(rows_of(totals_of(steps, tasks))[0]), classes=tuple(made))
+    totals = replace(_totals(rows_of(totals_of(steps, tasks))[0]), copies=copies, namesakes=namesakes)
+    missing = [agent for agent in agents if agent not in {each.agent for each in made}]
+    if missing:
+        there = sorted(row["agent"] for row in rows_of(tasks.select("agent").distinct()))
+        if there:
+            raise _no_class(missing, there, totals.rows, tables[0][1])
+    return replace(totals, classes=tuple(made))
+
+
+def _no_class(missing: Sequence[str], there: Sequence[str], rows: int, where: str) -> UsageError:
+    near = nearest(missing[0], there)
+    shown = ", ".join(there[:_MOST_CLASSES])
+    more = f" and {len(there) - _MOST_CLASSES:,} more" if len(there) > _MOST_CLASSES else ""
+    return UsageError(
+        "no-traffic",
+        f"no task of {', '.join(missing)} with a model call was found in {rows:,} rows; there are tasks of: "
+        f"{shown}{more}",
+        where=where,
+        mend=f"--agent {near}" if near else "name one of these, or say with --class-by what names the class",
+    )
 
 
 def _totals(row: Mapping[str, Any]) -> Traffic:

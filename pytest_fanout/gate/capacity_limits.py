@@ -14,9 +14,10 @@ from typing import Any
 
 from pytest_fanout.capacity.demand import peak_demand
 from pytest_fanout.capacity.means import TaskMeans
-from pytest_fanout.capacity.plan import DAYS_PER_MONTH, GpuWindows, plan_fleet
+from pytest_fanout.capacity.plan import DAYS_PER_MONTH, plan_fleet
 from pytest_fanout.capacity.profiles import Profile
 from pytest_fanout.capacity.project import Sides, load_of, profile_of, sides_of, whole_gpus
+from pytest_fanout.capacity.side import GpuWindows
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.completeness import Measured
@@ -268,14 +269,14 @@ class CapacityLimits:
             return Problem("too-few-cliffs", text, "regressed", agent) if run < limit.min else None
         if limit.max is not None and run > limit.max:
             text = (
-                f"{agent}: {name} is {run}, above the maximum {limit.max} of budget.toml, "
+                f"{agent}: {name} is {run:,}, above the maximum {limit.max:,} of budget.toml, "
                 "which no approval and no waiver lifts"
             )
             return Problem("over-max", text, "regressed", agent)
         if covering is not None:
             if ceiling is not None and run <= ceiling:
                 return None
-            text = f"{agent}: {name} is {run}, above the ceiling {ceiling} of {covering.path}"
+            text = f"{agent}: {name} is {run:,}, above the ceiling {_told(ceiling)} of {covering.path}"
             return Problem("over-ceiling", text, "regressed", agent)
         bound = self._bound(limit, values)
         # a class without an anchor has a verdict of its own, and is held to `max` alone
@@ -284,7 +285,8 @@ class CapacityLimits:
             return Problem("capacity-unknown", text, "invalid", agent)
         if bound is None or run <= bound:
             return None
-        return self._grown(limit, agent, f"{agent}: {name} {values.base} -> {run} (limit {bound})", values, measured)
+        text = f"{agent}: {name} {_told(values.base)} -> {run:,} (limit {bound:,})"
+        return self._grown(limit, agent, text, values, measured)
 
     def _grown(self, limit: Limit, agent: str, text: str, values: _Values, measured: Measured) -> Problem:
         """Exactly on the same draw; on a new one by how many eval sets would show it."""
@@ -298,6 +300,10 @@ class CapacityLimits:
             "notice" if rules.inconclusive == "warn" else "inconclusive",
             agent,
         )
+
+
+def _told(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
 
 
 def changes_of(metrics: Sequence[MetricResult], limits: Sequence[Limit]) -> tuple[list[Change], dict[str, int]]:

@@ -91,9 +91,10 @@ def with_costs(
     plan = None
     # a part of the tasks, or of the classes, is not the fleet
     if len(priced) == len(verdict.classes) and priced and not (run.session.partial or run.session.shard):
-        planned = plan_fleet(priced, fleet, profile_of(fleet, profiles, calibration), calibration, caps or {})
+        profile = profile_of(fleet, profiles, calibration)
+        planned = plan_fleet(priced, fleet, profile, calibration, caps or {})
         plan = planned.fleet
-        projections = [with_windows(item, planned) for item in projections]
+        projections = [with_windows(item, planned, profile, fleet) for item in projections]
     return replace(
         verdict,
         fleet=plan,

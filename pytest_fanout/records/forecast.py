@@ -16,6 +16,7 @@ class Customer:
     dau: int  # daily active users
     tasks_per_user_day: float
     classes: Mapping[str, float] = field(default_factory=dict)
+    where: str = field(default="", compare=False)  # file and place that it stands in
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,9 @@ class ForecastWeek:
     tasks_per_s: float
     gpus_p50: float | None
     gpus_p95: float | None
-    gpus_needed: int | None  # whole replicas and spare ones, for the p95
+    gpus_p95_interval: tuple[float, float] | None  # what 90 % of eval sets of this size would give
+    gpus: int | None  # for the mean, in whole replicas, with the spare ones
+    gpus_for_p95: int | None  # for the 95th percentile, in whole replicas, with the spare ones: what a week is held to
     quota_share: float | None  # of a provider, the fullest
     usd_per_day: float | None
     state: str

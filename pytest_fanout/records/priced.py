@@ -67,9 +67,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A quantity over windows of 60 s at peak: arrivals and the choice of eval tasks both vary.
+    """A quantity over windows of 60 s at peak: the median over eval sets of a percentile of arrivals.
 
-    The intervals (90 %) are what another eval set of the same size could give for the same percentile.
+    The intervals (90 %) are what another eval set of the same size could give for the same percentile; the estimate
+    always lies in its own.
     """
 
     p50: float
@@ -82,7 +83,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Run minus base and run over base, paired by window: median and 90 % interval. ``ratio`` None: base is 0."""
+    """Run minus base and run over base at the 95th percentile; intervals (90 %) over eval sets put to both sides.
+
+    ``ratio`` None: base is 0.
+    """
 
     delta: float
     delta_interval: tuple[float, float]
@@ -99,7 +103,7 @@ class Projection:
     base: Load | None
     run: Load
     profile: str  # name of the GPU profile and its source
-    gpus_base: int | None  # rounded up
+    gpus_base: int | None  # for the mean, in whole replicas, with the spare ones
     gpus_run: int | None
     assumptions: tuple[str, ...] = ()
     ratio_calls: float | None = None  # run over base, on the tasks that both have
@@ -110,6 +114,8 @@ class Projection:
     gpus_spread_run: Spread | None = None
     gpus_growth: Growth | None = None
     serves: str = "gpus"  # or "provider": no GPUs of our own
+    gpus_for_p95_base: int | None = None  # for the 95th percentile, in whole replicas, with the spare ones
+    gpus_for_p95_run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ class Reservation:
 class Side:
     """The whole fleet by its anchors, or by its run."""
 
-    gpus: int | None
+    gpus: int | None  # for the mean, in whole replicas, with the spare ones
     load: Load
     gpus_spread: Spread | None
     calls_per_s: Spread
@@ -181,6 +187,7 @@ class Side:
     eval_share: float | None = None  # of the variance of GPUs that another eval set would change
     gpus_p95_bursty: float | None = None  # with an index of dispersion of 10
     gpus_worse_cache: float | None = None
+    gpus_for_p95: int | None = None  # for the 95th percentile, in whole replicas, with the spare ones
 
 
 @dataclass(frozen=True, slots=True)

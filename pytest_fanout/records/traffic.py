@@ -97,3 +97,5 @@ class Traffic:
     failed: int = 0  # calls that ended in an error and told no usage: not counted
     unknown: int = 0  # counted calls whose usage is not known
     no_task: int = 0  # calls and tool calls that name no task: left out
+    copies: int = 0  # of a source with a row a task: rows that say what another row says, counted once
+    namesakes: int = 0  # rows whose task has the name of another row's, with other figures: each counts

@@ -8,10 +8,12 @@ from datetime import date
 from typing import Any
 
 from pytest_fanout.capacity.demand import SECONDS_PER_DAY
+from pytest_fanout.capacity.figures import counted, interval, listed, number
 from pytest_fanout.records import ClassDemand, Fleet, Forecast, ForecastWeek
-from pytest_fanout.report.plan_page import Section, number
+from pytest_fanout.report.plan_page import Section
 
 SCHEMA = "pytest-fanout/forecast/1"
+_OF_GPUS = ("p50", "p95", "90 % of eval sets", "GPUs at peak", "GPUs for p95")
 _WORDS = {"short": "SHORT", "no number": "NO NUMBER"}
 
 
@@ -27,7 +29,13 @@ def document(made: Forecast, fleet: Fleet) -> dict[str, Any]:
         "dau_growth_per_week": made.outlook.dau_growth_per_week,
         "tasks_per_user_growth_per_week": made.outlook.tasks_per_user_growth_per_week,
         "customers": [
-            {**dataclasses.asdict(customer), "live": customer.live.isoformat(), "classes": dict(customer.classes)}
+            {
+                "name": customer.name,
+                "live": customer.live.isoformat(),
+                "dau": customer.dau,
+                "tasks_per_user_day": customer.tasks_per_user_day,
+                "classes": dict(customer.classes),
+            }
             for customer in made.outlook.customers
         ],
         "weeks": [
@@ -35,6 +43,7 @@ def document(made: Forecast, fleet: Fleet) -> dict[str, Any]:
                 **dataclasses.asdict(week),
                 "start": week.start.isoformat(),
                 "live": list(week.live),
+                "gpus_p95_interval": None if week.gpus_p95_interval is None else list(week.gpus_p95_interval),
                 "causes": list(week.causes),
             }
             for week in made.weeks
@@ -46,7 +55,7 @@ def document(made: Forecast, fleet: Fleet) -> dict[str, Any]:
 def sections(made: Forecast, fleet: Fleet) -> list[Section]:
     """The weeks, and what they say."""
     provider = fleet.serves == "provider"
-    headers = ("week of", "users", "tasks/s", *(("quota",) if provider else ("p50", "p95", "GPUs")), "", "what")
+    headers = ("week of", "users", "tasks/s", *(("quota",) if provider else _OF_GPUS), "", "what")
     rows = tuple(_row(week, provider) for week in made.weeks)
     return [
         Section("By week, at peak", headers, rows),
@@ -72,8 +81,11 @@ def _row(week: ForecastWeek, provider: bool) -> tuple[str, ...]:
     if provider:
         figures: tuple[str, ...] = ("-" if week.quota_share is None else f"{week.quota_share:.0%}",)
     else:
-        figures = (number(week.gpus_p50), number(week.gpus_p95), number(week.gpus_needed))
-    live = f"live: {', '.join(week.live)}" if week.live else ""
+        ends = "-" if week.gpus_p95_interval is None else interval(week.gpus_p95_interval)
+        figures = (
+            number(week.gpus_p50), number(week.gpus_p95), ends, number(week.gpus), number(week.gpus_for_p95)
+        )  # fmt: skip
+    live = f"live: {listed(week.live, ', ')}" if week.live else ""
     cause = _cause(week)
     shown = "; ".join(part for part in (live, cause) if part)
     return (
@@ -86,7 +98,7 @@ def _cause(week: ForecastWeek) -> str:
     if week.state not in _WORDS or not week.causes:
         return week.refused or ""
     by = ", all together" if week.together else ""
-    text = f"by {' + '.join(week.causes) if week.together else ' or '.join(week.causes)}{by}"
+    text = f"by {listed(week.causes, ' + ' if week.together else ' or ')}{by}"
     return f"{text}; {week.refused}" if week.refused else text
 
 
@@ -96,19 +108,40 @@ def _summary(made: Forecast, provider: bool) -> list[str]:
     if bad:
         first = bad[0]
         lines.append(
-            f"The first week that does not hold is that of {first.start}, {made.weeks.index(first)} weeks from the "
-            f"start: {_cause(first) or first.state}."
+            f"The first week that does not hold is that of {first.start}, {counted(made.weeks.index(first), 'week')} "
+            f"from the start: {_cause(first) or first.state}."
         )
-        lines.append(f"{len(bad)} of {len(made.weeks)} weeks do not hold.")
+        lines.append(f"Not held: {len(bad)} of {counted(len(made.weeks), 'week')}.")
     elif made.weeks and made.weeks[0].state != "not judged":
         lines.append(f"All {len(made.weeks)} weeks hold.")
     bursts = [week for week in made.weeks if week.state == "bursts"]
     if bursts:
-        lines.append(f"{len(bursts)} weeks need burst GPUs, the first that of {bursts[0].start}.")
-    known = [week.gpus_needed for week in made.weeks if week.gpus_needed is not None]
+        verb = "needs" if len(bursts) == 1 else "need"
+        lines.append(f"{counted(len(bursts), 'week')} {verb} burst GPUs, the first that of {bursts[0].start}.")
+    lines += _unsure(made)
+    known = [week.gpus_for_p95 for week in made.weeks if week.gpus_for_p95 is not None]
     if known and not provider:
         held = (
             "" if made.gpus_reserved is None else f", on {made.gpus_reserved} reserved and {made.gpus_burst} to burst"
         )
-        lines.append(f"Most GPUs in a week: {max(known):,}{held}.")
+        lines.append(f"Most GPUs for p95 in a week: {max(known):,}{held}.")
     return lines
+
+
+def _unsure(made: Forecast) -> list[str]:
+    """Weeks that hold by the estimate, and would not by one that 5 % of eval sets exceed."""
+    if made.gpus_reserved is None:
+        return []
+    most = made.gpus_reserved + made.gpus_burst
+    near = [
+        week
+        for week in made.weeks
+        if week.state in ("holds", "bursts") and week.gpus_p95_interval and week.gpus_p95_interval[1] > most
+    ]
+    if not near:
+        return []
+    verb = "holds" if len(near) == 1 else "hold"
+    return [
+        f"{counted(len(near), 'week')} that {verb}, the first that of {near[0].start}, may not by another eval set: "
+        f"its p95 is up to {number(near[0].gpus_p95_interval[1] if near[0].gpus_p95_interval else None)} GPUs."
+    ]

@@ -7,8 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_fanout.capacity.figures import counted, number, times
 from pytest_fanout.capacity.project import NO_ANCHOR
-from pytest_fanout.records import Cliffs, Fleet, FleetPlan, Load, Projection, Side
+from pytest_fanout.capacity.saturation import RHO_MAX
+from pytest_fanout.records import Cliffs, Fleet, FleetPlan, Load, Projection, Side, Spread
 from pytest_fanout.report import capacity
 
 SCHEMA = "pytest-fanout/capacity/1"
@@ -24,8 +26,18 @@ class Section:
     lines: tuple[str, ...] = ()
 
 
-def document(projections: Sequence[Projection], plan: FleetPlan | None, fleet: Fleet) -> dict[str, Any]:
-    """Schema ``pytest-fanout/capacity/1``: units in the keys, unknown is null. The same figures as in a gate report."""
+def document(
+    projections: Sequence[Projection], plan: FleetPlan | None, fleet: Fleet, *, compared: bool
+) -> dict[str, Any]:
+    """Schema ``pytest-fanout/capacity/1``: units in the keys, unknown is null. The same figures as in a gate report.
+
+    ``compared``: base and run stand side by side; without it the anchors are the run, and nothing is missing.
+    """
+    if not compared:
+        projections = [
+            dataclasses.replace(each, assumptions=tuple(text for text in each.assumptions if text != NO_ANCHOR))
+            for each in projections
+        ]
     return {
         "schema": SCHEMA,
         "fleet_file": fleet.source,
@@ -90,15 +102,20 @@ def render(found: Sequence[Section], *, markdown: bool) -> str:
 
 
 def _classes(ordered: Sequence[Projection], compared: bool) -> Section:
-    headers = ("class", "tasks/s", "calls/s", "new in/s", "cached in/s", "out/s", "GPUs", "p50", "p95", "p99", "binds")
+    headers = (
+        "class", "tasks/s", "calls/s", "new in/s", "cached in/s", "out/s", "mean", "p50", "p95", "p99",
+        "GPUs at peak", "GPUs for p95", "binds",
+    )  # fmt: skip
     rows = []
     for each in ordered:
-        sides: list[tuple[str, Load | None, int | None, Any]] = [
-            (f"{each.agent} run" if compared else each.agent, each.run, each.gpus_run, each.gpus_spread_run)
+        name = f"{each.agent} run" if compared else each.agent
+        sides: list[tuple[str, Load | None, Spread | None, int | None, int | None]] = [
+            (name, each.run, each.gpus_spread_run, each.gpus_run, each.gpus_for_p95_run)
         ]
         if compared:
-            sides.insert(0, (f"{each.agent} base", each.base, each.gpus_base, each.gpus_spread_base))
-        for name, load, gpus, spread in sides:
+            before = (each.base, each.gpus_spread_base, each.gpus_base, each.gpus_for_p95_base)
+            sides.insert(0, (f"{each.agent} base", *before))
+        for name, load, spread, gpus, for_p95 in sides:
             if load is None:
                 continue
             quantiles = (spread.p50, spread.p95, spread.p99) if spread else (None, None, None)
@@ -106,8 +123,8 @@ def _classes(ordered: Sequence[Projection], compared: bool) -> Section:
                 (
                     name, number(each.demand.tasks_per_second), *(number(value) for value in (
                         load.calls_per_s, load.new_input_per_s, load.cached_input_per_s, load.output_per_s
-                    )), number(gpus if not each.demand.per_1000 else load.gpus), *map(number, quantiles),
-                    load.binding or "-",
+                    )), number(load.gpus), *map(number, quantiles),
+                    number(None if each.demand.per_1000 else gpus), number(for_p95), load.binding or "-",
                 )
             )  # fmt: skip
     return Section("Demand and GPUs at peak", headers, tuple(rows))
@@ -135,10 +152,16 @@ def _of_fleet(plan: FleetPlan) -> list[Section]:
     run = plan.run
     found = []
     if run.cliffs is not None:
-        found.append(Section("Cliffs", ("combination", "GPUs", "of today", "short by", ""), tuple(_cells(run.cliffs))))
+        found.append(
+            Section(
+                f"Cliffs: GPUs by the mean, driven to {RHO_MAX:.0%} in place of what is planned",
+                ("combination", "GPUs", "of today", "short by", ""),
+                tuple(_cells(run.cliffs)),
+            )
+        )
     if run.quotas:
         rows = [
-            (use.name, f"{use.used_p99:,.0f}", f"{use.quota:,}", f"{use.share:.0%}", "OVER" if use.share > 1 else "")
+            (use.name, number(use.used_p99), f"{use.quota:,}", f"{use.share:.0%}", "OVER" if use.share > 1 else "")
             for use in run.quotas
         ]
         found.append(Section("Quotas", ("quota", "used (p99)", "quota", "share", ""), tuple(rows)))
@@ -174,7 +197,7 @@ def _cells(cliffs: Cliffs) -> list[tuple[str, ...]]:
         (
             " + ".join(cell.cliffs) or "none",
             number(cell.gpus),
-            "-" if cell.demand_ratio is None else f"x{cell.demand_ratio:.2f}",
+            "-" if cell.demand_ratio is None else f"x{times(cell.demand_ratio)}",
             "-" if cell.degradation is None else f"{cell.degradation:.0%}",
             "fits" if cell.fits else "FAILS",
         )
@@ -187,22 +210,14 @@ def _reservation(run: Side) -> list[Section]:
     if plan is None:
         return []
     lines = (
-        f"cheapest: reserve {plan.gpus_newsvendor:,} GPUs and rent the rest by the hour; "
+        f"cheapest: reserve {counted(plan.gpus_newsvendor, 'GPU')} and rent the rest by the hour; "
         f"{plan.burst_share:.0%} of GPU hours are rented",
-        f"cost of an hour, in reserved GPU hours: {plan.cost_newsvendor:,.1f}; with the minimum of "
-        f"{plan.gpus_minimum:,} reserved {plan.cost_minimum:,.1f}; with the 99th percentile {plan.cost_peak:,.1f}",
-        f"blended: {plan.blended_index:.2f} times a fleet that is always full",
+        f"cost of an hour, in reserved GPU hours: {number(plan.cost_newsvendor)}; with the minimum of "
+        f"{plan.gpus_minimum:,} reserved {number(plan.cost_minimum)}; with the 99th percentile "
+        f"{number(plan.cost_peak)}",
+        f"blended: {times(plan.blended_index)} times a fleet that is always full",
     )
     return [Section("Reservation", lines=lines)]
-
-
-def number(value: float | None) -> str:
-    """Three digits at least; unknown is a dash, never a zero."""
-    if value is None:
-        return "-"
-    if isinstance(value, int) or value >= 100 or value == 0:
-        return f"{value:,.0f}"
-    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def _plain(value: Any) -> Any:

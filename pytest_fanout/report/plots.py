@@ -6,11 +6,12 @@ matplotlib is an extra (``pip install 'pytest-fanout[plot]'``) and imported wher
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_fanout.capacity.figures import number
+from pytest_fanout.capacity.saturation import RHO_MAX
 from pytest_fanout.records import CliffCell, Cliffs
 
 _RUN, _BASE, _CAPACITY, _FAILS, _FITS, _INK = "#1f5fbf", "#8a8f98", "#b42318", "#d9574a", "#3f9a6b", "#24292f"
@@ -29,16 +30,19 @@ _STYLE: Any = {  # the names of matplotlib
     "xtick.color": _INK,
     "ytick.color": _INK,
 }
-#: Points of a curve: more could not be told apart.
-_POINTS = 200
+#: Shares of minutes that a curve is drawn through: more could not be told apart.
+SHARES = tuple(index / 100 for index in range(1, 100))
 
 
 @dataclass(frozen=True, slots=True)
 class DemandCurve:
-    """GPUs that each window at peak asks for, of one side."""
+    """GPUs that are enough in each of ``SHARES`` of minutes at peak, of one side, with what 90 % of eval sets give."""
 
     name: str
     gpus: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    p95: float
 
 
 def plan_svg(run: DemandCurve, base: DemandCurve | None, available: float | None, cliffs: Cliffs | None) -> str:
@@ -74,18 +78,20 @@ def svg(draw: Callable[[Any], None], *, width: float, height: float) -> str:
 
 
 def demand_axes(axes: Any, run: DemandCurve, base: DemandCurve | None, available: float | None) -> None:
-    """For each number of GPUs the share of minutes at peak that it is enough for; capacity and the 95th percentiles."""
+    """For each number of GPUs the share of minutes at peak that it is enough for; capacity and the 95th percentiles.
+
+    The band around a curve is what 90 % of eval sets of the same size would give.
+    """
     axes.set_title("GPUs asked for at peak", loc="left", fontweight="bold")
     axes.set_xlabel("GPUs")
     axes.set_ylabel("minutes that so many are enough for")
     for curve, colour, style in ((base, _BASE, "--"), (run, _RUN, "-")):
         if curve is None:
             continue
-        steps = quantiles(curve.gpus)
-        p95 = _quantile(sorted(curve.gpus), 0.95)
-        axes.plot(steps, [index / _POINTS for index in range(_POINTS + 1)], style, color=colour, lw=2,
-                  label=f"{curve.name}: {p95:,.1f} in 95 % of minutes")  # fmt: skip
-        axes.plot([p95], [0.95], "o", color=colour)
+        axes.fill_betweenx(SHARES, curve.low, curve.high, color=colour, alpha=0.15, lw=0)
+        axes.plot(curve.gpus, SHARES, style, color=colour, lw=2,
+                  label=f"{curve.name}: p95 {number(curve.p95)} GPUs")  # fmt: skip
+        axes.plot([curve.p95], [0.95], "o", color=colour)
     if available is not None:
         axes.axvline(available, color=_CAPACITY, lw=1.5, label=f"capacity: {available:,.0f}")
     axes.set_ylim(0, 1.02)
@@ -106,12 +112,15 @@ def cliff_axes(axes: Any, cliffs: Cliffs) -> None:
         axes.barh(row, most if cell.gpus is None else cell.gpus, height=0.62, color=_FITS if cell.fits else _FAILS,
                   hatch=None if cell.fits else "//", edgecolor="white", lw=0)  # fmt: skip
         axes.annotate(_of_cell(cell), (most if cell.gpus is None else cell.gpus, row), xytext=(5, 0),
-                      textcoords="offset points", va="center", fontsize=9)  # fmt: skip
+                      textcoords="offset points", va="center", fontsize=9,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
     axes.axvline(cliffs.gpus_available, color=_CAPACITY, lw=1.5)
     axes.set_yticks(range(len(cells)), [" + ".join(cell.cliffs) or "today" for cell in cells])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, most * 1.55)
-    axes.set_xlabel(f"GPUs; the line: {cliffs.gpus_available:,.0f} that can be had")
+    axes.set_xlabel(
+        f"GPUs by the mean, driven to {RHO_MAX:.0%}; the line: {cliffs.gpus_available:,.0f} that can be had"
+    )
 
 
 def _of_cell(cell: CliffCell) -> str:
@@ -119,16 +128,7 @@ def _of_cell(cell: CliffCell) -> str:
     if cell.gpus is None:
         return "no number: FAILS"
     return (
-        f"{cell.gpus:,.1f}, fits" if cell.fits else f"{cell.gpus:,.1f}, FAILS by {cell.degradation or 0:.0%} of demand"
+        f"{number(cell.gpus)}, fits"
+        if cell.fits
+        else f"{number(cell.gpus)}, FAILS by {cell.degradation or 0:.0%} of demand"
     )
-
-
-def quantiles(values: Sequence[float]) -> list[float]:
-    """The values at evenly spaced shares from 0 to 1."""
-    ordered = sorted(values)
-    return [_quantile(ordered, index / _POINTS) for index in range(_POINTS + 1)]
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that this share of the values does not exceed, as everywhere in the gate."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_fanout.capacity.figures import number as figure
 from pytest_fanout.records import VERDICTS, ClassResult, MetricResult, Problem, Projection, Run, Verdict
 
 OUTCOME_WORDS = {
@@ -321,15 +322,11 @@ class CapacityLine:
     text: str
 
 
-def _fraction(value: float) -> str:
-    return f"{value:.2f}" if value >= 1 else f"{value:.2g}"
-
-
 def _gpus(base: float | None, run: float | None, *, per_1000: bool) -> str:
     unit = "per 1,000 tasks/hour" if per_1000 else "at peak"
     if run is None:
         return f"GPUs {unit} unknown"
-    show = _fraction if per_1000 else lambda value: f"{int(value):,}"
+    show = figure
     noun = "GPU" if show(run) == "1" else "GPUs"
     if base is None:
         return f"{show(run)} {noun} {unit} (no base to compare with)"
@@ -366,7 +363,13 @@ def capacity(verdict: Verdict) -> list[CapacityLine]:
             else:
                 text = _gpus(base, run, per_1000=projection.demand.per_1000) + _dollars(projection)
             lines.append(CapacityLine(agent, text))
-    lines.append(CapacityLine(None, _capacity_of_all(agents, by_agent)))
+    plan = verdict.fleet
+    if plan is not None and plan.run.gpus is not None:
+        # one fleet: whole replicas and spare ones once, not once a class
+        of_all = _gpus(plan.base.gpus if plan.base else None, plan.run.gpus, per_1000=False)
+    else:
+        of_all = _capacity_of_all(agents, by_agent)
+    lines.append(CapacityLine(None, of_all))
     return lines
 
 
@@ -379,8 +382,8 @@ def _dollars(projection: Projection) -> str:
         if projection.serves == "provider":
             unit = unit.removesuffix(" of GPUs")
         if run is not None and not (field == "usd_per_day" and projection.demand.per_1000):
-            now = f"{run:,.2f}"
-            before = f"{base:,.2f} -> " if base is not None and f"{base:,.2f}" != now else ""
+            now = figure(run)
+            before = f"{figure(base)} -> " if base is not None and figure(base) != now else ""
             said += f"; {before}{now} USD {unit}"
     return said
 

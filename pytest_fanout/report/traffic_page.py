@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from pytest_fanout.capacity.figures import counted, number
 from pytest_fanout.records import ClassTraffic, Distribution, PlanningEvent, Traffic, Unlike, Week
-from pytest_fanout.report.plan_page import Section, number
+from pytest_fanout.report.plan_page import Section
 
 SCHEMA = "pytest-fanout/traces/1"
 _MOST_WEIGHTS = 20
+#: With fewer tasks of production for each eval task, weights are mostly chance: of 40 a share is known to a third.
+_FEW_TASKS = 40
 #: From where on two distributions are called unlike.
 _FAR = 0.2
 
@@ -80,15 +84,22 @@ def _event(event: PlanningEvent) -> str:
 def _counting(traffic: Traffic) -> list[str]:
     lines = []
     if traffic.calls:
-        lines.append(f"{traffic.calls:,} model calls in {traffic.rows:,} rows")
-    for count, text in (
-        (traffic.repeated, "calls only repeat one below them, or were exported twice: counted once"),
-        (traffic.failed, "calls ended in an error without usage: not counted"),
-        (traffic.unknown, "calls do not know their usage: their tasks do not either"),
-        (traffic.no_task, "calls name no task: left out"),
+        lines.append(f"{counted(traffic.calls, 'model call')} in {counted(traffic.rows, 'row')}")
+    for count, noun, text in (
+        (traffic.repeated, "call", "only repeated one below, or came twice: counted once"),
+        (traffic.failed, "call", "ended in an error without usage: not counted"),
+        (traffic.unknown, "call", "did not tell its usage, so that the task does not either"),
+        (traffic.no_task, "call", "named no task: left out"),
+        (traffic.copies, "row", "said of a task what another row says, start and all: counted once"),
+        (
+            traffic.namesakes,
+            "row",
+            "had the name of another row's task and other figures, or no start: a task of its own for each; where "
+            "names are ids, mend the source",
+        ),
     ):
         if count:
-            lines.append(f"{count:,} {text}")
+            lines.append(f"{counted(count, noun)} {text}")
     return lines
 
 
@@ -126,9 +137,17 @@ def _weights(each: ClassTraffic) -> list[Section]:
     count = len(each.weights)
     ordered = sorted(each.weights.items(), key=lambda pair: (-pair[1], pair[0]))
     rows = [(task, f"{share:.2%}", f"{share * count:.4g}", "") for task, share in ordered[:_MOST_WEIGHTS]]
-    lines = (f"and {count - _MOST_WEIGHTS} more, all of them with --format json",) if count > _MOST_WEIGHTS else ()
+    lines = [f"and {count - _MOST_WEIGHTS:,} more, all of them with --format json"] if count > _MOST_WEIGHTS else []
+    tasks = max(1, each.tasks)
+    # of a share of one half, which is known least
+    points = 98 / math.sqrt(tasks)
+    few = "few tasks make weights of chance: " if tasks < _FEW_TASKS * count else ""
+    lines.append(
+        f"{few}by {counted(tasks, 'task')} of production for {counted(count, 'eval task')}, so that a share is known "
+        f"to {number(points)} points or better"
+    )
     title = f"Weights for the eval set of {each.agent}, by {each.weights_by}"
-    return [Section(title, ("task", "of production", "weight", ""), tuple(rows), lines)]
+    return [Section(title, ("task", "of production", "weight", ""), tuple(rows), tuple(lines))]
 
 
 def _percent(share: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -119,7 +120,7 @@ def _customer(entry: Mapping[str, Any], where: str) -> Customer:
         shares[agent] = share
     if shares and not any(shares.values()):
         raise _bad(where, "has no class with a share above 0", "give one of them a share")
-    return Customer(name, _day(entry["live"], where), dau, tasks, shares)
+    return Customer(name, _day(entry["live"], where), dau, tasks, shares, where)
 
 
 def _day(value: Any, where: str) -> date:
@@ -134,8 +135,8 @@ def _day(value: Any, where: str) -> date:
 
 
 def _each_once(found: list[Customer], where: str) -> tuple[Customer, ...]:
-    names = [customer.name for customer in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    counted = Counter(customer.name for customer in found)
+    twice = next((name for name, count in counted.items() if count > 1), None)
     if twice is not None:
         raise _bad(where, f"has two customers {twice!r}", "rename one, or add them up")
     return tuple(sorted(found, key=lambda customer: (customer.live, customer.name)))

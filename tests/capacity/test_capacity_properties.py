@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fanout.capacity.forecast import Forecaster
-from pytest_fanout.capacity.plan import plan_fleet
+from pytest_fanout.capacity.plan import plan_fleet, with_windows
 from pytest_fanout.capacity.profiles import find_profile
-from pytest_fanout.capacity.project import load_of, sides_of
+from pytest_fanout.capacity.project import load_of, project_sides, sides_of
 from pytest_fanout.capacity.saturation import RHO_MAX, Replica
 from pytest_fanout.records import ClassDemand, Customer, Demand, Fleet, Load, Outlook
 
@@ -116,6 +116,48 @@ def test_equal_sides_grow_by_exactly_nothing(run: Tasks, demand: ClassDemand):
         assert (plan.growth.delta, plan.growth.delta_interval) == (0.0, (0.0, 0.0))
         assert (plan.growth.ratio, plan.growth.ratio_interval) == (1.0, (1.0, 1.0))
     assert plan.base is None or plan.base.gpus_spread == plan.run.gpus_spread
+
+
+def intervals(record: Any) -> Iterator[tuple[str, float, tuple[float, float]]]:
+    """Every estimate of a record, however deep, that has an interval of its own."""
+    if isinstance(record, tuple):
+        for each in record:
+            yield from intervals(each)
+    if not is_dataclass(record):
+        return
+    for field in fields(record):
+        value = getattr(record, field.name)
+        ends = getattr(record, f"{field.name}_interval", None)
+        if ends is not None and value is not None:
+            yield field.name, value, ends
+        yield from intervals(value)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    SETS,
+    SETS,
+    DEMAND,
+    st.floats(1.0, 200.0),
+    st.dictionaries(st.sampled_from(["t0", "t1", "t2"]), st.floats(1e-6, 1e6)),
+)
+def test_every_estimate_lies_in_its_own_interval(
+    base: Tasks, run: Tasks, demand: ClassDemand, iod: float, weights: dict[str, float]
+):
+    """Percentiles of GPUs, calls and tokens, their growth, and the weeks of a forecast: whatever the eval set."""
+    where = fleet(replace(demand, iod=iod), gpus_reserved=10)
+    profile = find_profile(where)
+    sides = sides_of("support", base, run, where, {**dict.fromkeys({*base, *run}, 1.0), **weights})
+
+    planned = plan_fleet([sides], where, profile, windows=40)
+    one = with_windows(project_sides(sides, where, profile, weights), planned, profile, where)
+    week = Forecaster([sides], where, profile, windows=40).forecast(Outlook(), date(2026, 11, 30), 1)
+
+    found = list(intervals((planned.fleet, one, week.weeks)))
+    assert {name for name, _, _ in found} >= {"p50", "p95", "p99"}
+    assert one.run.refused or {name for name, _, _ in found} >= {"delta", "gpus_p95"}
+    for name, value, (low, high) in found:
+        assert low <= value <= high, name
 
 
 @FEW

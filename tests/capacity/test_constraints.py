@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
-from pytest_fanout.capacity.contexts import MODELS, grouped, pool_gb
+from pytest_fanout.capacity.contexts import MODELS, grouped, model_name, pool_gb
 from pytest_fanout.capacity.profiles import BUILT_IN, calibrated, find_profile, fit3
 from pytest_fanout.capacity.project import project
 from pytest_fanout.errors import ConfigError
 from pytest_fanout.records import Calibration, CalibrationPoint, ClassDemand, Fleet, Memory, Slo
+from pytest_fanout.report.capacity import of_class
 
 PEAK = ClassDemand("support", 200_000, 2.4, 3.0)  # 16.667 tasks a second
 POOL = Memory(kv_pool_gb_per_gpu=55.0)
@@ -132,8 +133,41 @@ def test_a_context_that_no_replica_holds():
 
     assert (load.gpus, load.binding) == (None, None)
     assert load.refused == (
-        "a context of 1,500,000 tokens (support) does not fit one replica of 1 GPUs, which holds 1,491,842"
+        "a context of 1,500,000 tokens (support) does not fit one replica of 1 GPU, which holds 1,491,842"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("openai/gpt-oss-120b", "gpt-oss-120b"), ("GPT-OSS-120B", "gpt-oss-120b"),
+        ("nvidia/Llama-3.3-70B-Instruct-FP8", "llama-3.3-70b"), ("/models/Qwen3-32B-AWQ/", "qwen3-32b"),
+        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "deepseek-r1-0528-qwen3-8b"),
+    ],
+)  # fmt: skip
+def test_a_model_is_known_by_what_servers_call_it(name: str, known: str):
+    """Owner, folder, capitals and the format of the weights are no part of a name; a distilled model is another one."""
+    assert model_name(name) == known
+
+
+def test_a_calibration_of_a_served_model_counts_memory():
+    """vLLM's openai/gpt-oss-120b on an NVIDIA H200: 126.9 - 65.4 - 3 GB are left, whatever the weights' format is."""
+    assert pool_gb("openai/gpt-oss-120b", "NVIDIA H200", "", 1) == pytest.approx(126.9 - 65.4 - 3)
+    assert pool_gb("meta-llama/Llama-3.3-70B-Instruct", "h200", "", 2) is None  # FP8 or BF16: nobody says
+    assert pool_gb("nvidia/Llama-3.3-70B-Instruct-FP8", "h200", "", 2) == pytest.approx(126.9 - 35.3 - 3)
+    by_name = project("support", None, A(), fleet(memory=Memory(), model="openai/GPT-OSS-120B", gpu="nvidia h200"))
+    assert gpus(by_name.run, "memory") is not None
+
+
+def test_memory_that_is_not_counted_is_told_first():
+    """Not only among the assumptions: beside the GPUs stands that they may be too few."""
+    left_out = project("support", None, A(), fleet(memory=Memory(), model="llama4-maverick", gpu="B200"))
+
+    assert of_class(left_out)[-1] == (
+        "GPU memory is NOT counted, so that these GPUs may be too few: the KV cache of llama4-maverick is not known: "
+        "give [memory] kv_bytes_per_token"
+    )
+    assert not any("NOT counted" in line for line in of_class(project("support", None, A(), fleet())))
 
 
 def test_unknown_memory_is_said():

@@ -13,7 +13,7 @@ from pytest_fanout.capacity.plan import plan_fleet
 from pytest_fanout.capacity.profiles import find_profile
 from pytest_fanout.capacity.project import Sides, sides_of
 from pytest_fanout.errors import ConfigError
-from pytest_fanout.records import ClassDemand, Customer, Fleet, Outlook, Quota
+from pytest_fanout.records import ClassDemand, Customer, Fleet, ForecastWeek, Outlook, Quota
 
 START = date(2026, 11, 30)
 #: 100 tasks/s at peak of support, 50 of research.
@@ -145,6 +145,68 @@ def test_several_causes_are_told_together():
     assert second.together
 
 
+def many(count: int) -> tuple[Customer, ...]:
+    """Customers of rising size, each with a mix of its own; together 50 tasks/s more."""
+    whole = count * (count + 1) / 2
+    return tuple(
+        Customer(f"c{n:04d}", START, max(1, round(432_000 * n / whole)), 1.0, {"support": n, "research": count - n + 1})
+        for n in range(1, count + 1)
+    )
+
+
+def test_of_many_customers_those_without_whom_it_holds_are_found():
+    """0.06 GPUs too much for 21: without any of the larger of 60 customers they hold, as trying each of them says."""
+    made = forecaster(replace(FLEET, gpus_reserved=21))
+
+    def week_of(customers: tuple[Customer, ...]) -> ForecastWeek:
+        return made.forecast(Outlook(customers), START, 1).weeks[0]
+
+    # some more users bring the p95 to just above 21; the largest of the 60 takes 0.16 GPUs, the smallest 0.003
+    last = next(
+        last
+        for last in (replace(many(1)[0], name="last", dau=dau) for dau in range(4_000, 400_000, 4_000))
+        if (week_of((*many(60), last)).gpus_p95 or 0.0) > 21.06
+    )
+    signed = (*many(60), last)
+
+    week = week_of(signed)
+
+    tried = {
+        f"onboarding of {left_out.name}"
+        for left_out in signed
+        if week_of(tuple(each for each in signed if each is not left_out)).state == "holds"
+    }
+    assert week.state == "short"
+    assert not week.together
+    assert set(week.causes) == tried
+    assert 1 < len(tried) < len(signed)
+
+
+def test_a_thousand_customers_take_few_tries(monkeypatch: pytest.MonkeyPatch):
+    """Some 50 demands are priced for a short week, whoever is live: not one for each customer."""
+    made, tries = forecaster(replace(FLEET, gpus_reserved=17)), []
+    at = Forecaster._at
+    monkeypatch.setattr(Forecaster, "_at", lambda self, *words: tries.append(1) or at(self, *words))
+
+    (week,) = made.forecast(Outlook(many(1_000), 0.01, 0.01), START, 1).weeks
+
+    assert (week.state, week.together, len(week.causes)) == ("short", True, 1_002)
+    assert len(tries) < 60
+
+
+def test_the_first_week_is_todays_plan():
+    """Mean, p95 with its interval, GPUs at peak and for p95 of a week without growth are those of plan."""
+    fleet = replace(FLEET, spare_replicas=2)
+    plan = plan_fleet([sides("support"), sides("research")], fleet, find_profile(fleet)).fleet
+    made = Forecaster([sides("support"), sides("research")], fleet, find_profile(fleet))
+
+    (week,) = made.forecast(Outlook(), START, 1).weeks
+
+    side = plan.run
+    assert (week.gpus, week.gpus_for_p95) == (side.gpus, side.gpus_for_p95)
+    assert (week.gpus_p95, week.gpus_p95_interval) == (side.gpus_spread.p95, side.gpus_spread.p95_interval)
+
+
 def test_todays_demand_may_be_too_much():
     """Nothing is new, and it does not hold."""
     (week,) = forecaster(replace(FLEET, gpus_reserved=5)).forecast(Outlook(), START, 1).weeks
@@ -172,7 +234,7 @@ def test_a_week_without_a_number_says_why():
 
     (week,) = made.forecast(Outlook(), START, 1).weeks
 
-    assert (week.state, week.gpus_p95, week.gpus_needed) == ("no number", None, None)
+    assert (week.state, week.gpus_p95, week.gpus_for_p95) == ("no number", None, None)
     assert "does not fit one replica" in week.refused
 
 
@@ -203,12 +265,16 @@ def test_no_demand_is_no_forecast():
 
 
 def test_a_customer_of_a_class_that_is_not_there():
-    """customer-of-no-class: a misspelt class would leave its tasks out in silence."""
+    """customer-of-no-class: a misspelt class would leave its tasks out in silence; the customers' file is named."""
+    wrong = replace(acme(classes={"suport": 1.0}), where="signed.toml: customer 1")
     with pytest.raises(ConfigError) as caught:
-        forecaster().forecast(Outlook((acme(classes={"suport": 1.0}),)), START, 1)
+        forecaster().forecast(Outlook((wrong,)), START, 1)
 
     assert str(caught.value) == (
-        "fleet.toml: Acme has tasks of suport, which has no anchor or no demand here; known: research, support\n"
-        "  mend: add [demand.suport] and accept an anchor of it, or mend the customer's classes\n"
+        "signed.toml: customer 1: Acme has tasks of suport, which has no anchor or no demand in fleet.toml; "
+        "known: research, support\n"
+        "  mend: write support there, or add [demand.suport] and accept an anchor of it\n"
         "  see: docs/messages.md#customer-of-no-class"
     )
+    with pytest.raises(ConfigError, match=r"mend: add \[demand.x\] and accept an anchor of it, or mend the customer"):
+        forecaster().forecast(Outlook((acme(classes={"x": 1.0}),)), START, 1)

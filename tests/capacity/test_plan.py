@@ -134,6 +134,34 @@ def test_percentiles_of_gpus():
     assert spread.p50 < spread.p95 < spread.p99
 
 
+def test_a_p99_of_few_uneven_tasks_lies_in_its_own_interval():
+    """30 tasks, three of them long: the p99 is one of arrivals, and the eval set's part in it is told by its interval.
+
+    A percentile of all windows together, each with other eval tasks, lay above the p99 of nearly every eval set.
+    """
+    spread = planned(None, mixed()).run.gpus_spread
+
+    assert spread.p99_interval[0] < spread.p99 < spread.p99_interval[1]
+    assert spread.p99 < 1.15 * spread.p50
+    assert spread.p99_interval[1] > 1.3 * spread.p99
+
+
+def test_growth_is_the_difference_of_what_stands_beside_it():
+    """The p95 of the run less the p95 of the base, to the last digit, and in its interval."""
+    plan = planned(mixed(), mixed() | {"t000": [trial(100, 100_000, 0, 20_000)]})
+
+    assert plan.growth.delta == plan.run.gpus_spread.p95 - plan.base.gpus_spread.p95
+    assert plan.growth.delta_interval[0] < plan.growth.delta < plan.growth.delta_interval[1]
+
+
+def test_whole_gpus_have_two_names():
+    """For the mean and for the p95, each in whole replicas of one and with the spare one: 50 + 1, and 53 + 1."""
+    run = planned(None, {"t": [trial()]}, fleet(spare_replicas=1)).run
+
+    assert (run.gpus, run.gpus_for_p95) == (51, math.ceil(run.gpus_spread.p95) + 1)
+    assert run.gpus_for_p95 == 54
+
+
 def test_it_says_what_is_uncertain():
     """With 30 uneven tasks the eval set dominates, and buying GPUs is the wrong answer."""
     plan = planned(mixed(), mixed())

@@ -26,6 +26,26 @@ def test_fit_predicts_a_row_that_it_has_not_seen():
     assert predicted == pytest.approx(519, rel=0.01)
 
 
+def test_how_far_off_the_fits_are_at_32k():
+    """Of the built-in profiles with a published row at 32,768 in: 2 % too low once, else up to 33 % too high."""
+    published = {
+        "llama-3.3-70b-h200-tp2": 120, "llama-3.3-70b-b200-tp1": 274, "gpt-oss-120b-h100-dep4": 333,
+        "gpt-oss-120b-h200-tp1": 519, "gpt-oss-120b-b200-dep2": 1_392, "gpt-oss-20b-h100-tp1": 785,
+        "gpt-oss-20b-h200-tp1": 915, "qwen3-235b-a22b-h200-dep4": 134, "qwen3-235b-a22b-b200-dep4": 319,
+        "qwen3-30b-a3b-b200-tp1": 1_265,
+    }  # fmt: skip
+    rates = {each.name: (each.prefill_tokens_per_s, each.decode_tokens_per_s) for each in BUILT_IN}
+
+    errors = {name: 1 / (32 / rates[name][0] + 1 / rates[name][1]) / row - 1 for name, row in published.items()}
+
+    assert errors.pop("gpt-oss-120b-h100-dep4") == pytest.approx(-0.018, abs=0.005)
+    assert errors.pop("gpt-oss-120b-h200-tp1") == pytest.approx(0.004, abs=0.005)
+    assert (min(errors.values()), max(errors.values())) == (
+        pytest.approx(0.21, abs=0.01),
+        pytest.approx(0.33, abs=0.01),
+    )
+
+
 @pytest.mark.parametrize(
     ("x_1k", "x_8k"), [(1000, 1000), (1000, 2000), (1000, 0), (float("nan"), 1), (1000, 100), (float("inf"), 5)]
 )

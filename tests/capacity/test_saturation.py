@@ -106,6 +106,36 @@ def test_interpolation_inside_the_curve(index):
     assert itl_ms(left, points[index].concurrency) == pytest.approx(points[index].itl_ms, rel=0.014)
 
 
+@pytest.mark.parametrize(("index", "error", "linear"), [(5, 0.040, 0.050), (6, 0.078, 0.113)])
+def test_interpolation_at_the_top_is_on_the_safe_side(index: int, error: float, linear: float):
+    """The two points before the last are met 4.0 % and 7.8 % too high; linear in the times it would be 5.0 and 11.3."""
+    points = CURVE.points
+    left = calibration(
+        *((p.concurrency, p.output_tokens_per_s, p.itl_ms) for p in (*points[:index], *points[index + 1 :]))
+    )
+
+    assert itl_ms(left, points[index].concurrency) / points[index].itl_ms - 1 == pytest.approx(error, abs=0.001)
+    assert (points[index - 1].itl_ms + points[index + 1].itl_ms) / 2 / points[index].itl_ms - 1 == pytest.approx(
+        linear, abs=0.001
+    )
+
+
+def test_why_nothing_is_extrapolated():
+    """A line through the points up to 128 says 47.3 ms at 512, where 38.74 were measured: 22 % off."""
+    import numpy as np
+
+    low = [point for point in CURVE.points if point.concurrency <= 128]
+    slope, start = np.polyfit([point.concurrency for point in low], [point.itl_ms for point in low], 1)
+
+    assert start + slope * 512 == pytest.approx(47.3, abs=0.1)
+    assert (start + slope * 512) / 38.74 == pytest.approx(1.22, abs=0.005)
+    times = [point.itl_ms for point in CURVE.points]
+    slope, start = np.polyfit([p.concurrency for p in CURVE.points], times, 1, w=[1 / each for each in times])
+    errors = [(start + slope * p.concurrency) / p.itl_ms - 1 for p in CURVE.points]
+    assert (start, slope) == (pytest.approx(16.56, abs=0.01), pytest.approx(0.0456, abs=0.0001))
+    assert (min(errors), max(errors)) == (pytest.approx(-0.077, abs=0.001), pytest.approx(0.091, abs=0.001))
+
+
 @pytest.mark.parametrize("concurrency", [3.9, 513, 0])
 def test_no_extrapolation(concurrency):
     """Outside 4 to 512 calls in flight nothing was measured and nothing is said."""

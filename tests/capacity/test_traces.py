@@ -209,8 +209,8 @@ def test_the_page_says_what_is_unknown_and_what_repeats(spans: Path) -> None:
         "- silent tokens: unknown for 1 of 2 tasks; the others may be the cheap ones, so there is no percentile\n"
         in page
     )
-    assert "- 2 calls only repeat one below them, or were exported twice: counted once\n" in page
-    assert "- 1 calls do not know their usage: their tasks do not either\n" in page
+    assert "- 2 calls only repeated one below, or came twice: counted once\n" in page
+    assert "- 1 call did not tell its usage, so that the task does not either\n" in page
 
 
 def test_cached_tokens_apart(tmp_path: Path) -> None:
@@ -321,6 +321,21 @@ def test_plain_rows_of_tasks(tmp_path: Path, form: str) -> None:
     assert (found["p50"], found["p95"], found["p99"], found["max"], found["mean"]) == (50, 95, 99, 100, 50.5)
     assert of(document, "support", "tokens")["p95"] == 11 * 95
     assert of(document, "support", "tool_calls")["missing"] == 100
+
+
+def test_rows_of_tasks_that_stand_twice(tmp_path: Path) -> None:
+    """A copy of a row with its start counts once, and is told; the same name with other figures is another task."""
+    one = {"task": "a", "agent": "support", "fanout": 3, "started_at": "2026-06-01T00:00:00Z"}
+    undated = {"task": "b", "agent": "support", "fanout": 5}
+    path = jsonl(tmp_path / "t.jsonl", [one, one, one | {"fanout": 4}, undated, undated, {**undated, "task": None}])
+
+    document = measured(path)
+
+    assert (document["copies"], document["namesakes"], document["rows"]) == (1, 2, 6)
+    assert (of(document, "support", "fanout")["tasks"], of(document, "support", "fanout")["mean"]) == (5, 22 / 5)
+    said = CliRunner().invoke(main, ["traces", path], catch_exceptions=False).output
+    assert "- 1 row said of a task what another row says, start and all: counted once\n" in said
+    assert "- 2 rows had the name of another row's task and other figures, or no start: a task of its own for " in said
 
 
 def test_plain_rows_of_calls(tmp_path: Path) -> None:

@@ -14,7 +14,17 @@ from gate_world import World, make_run
 
 from pytest_fanout.capacity.traffic.check import marked
 from pytest_fanout.capacity.traffic.steps import OTEL, Reading, steps_of
-from pytest_fanout.capacity.traffic.tasks import cells_of, counted, days_of, once, spreads_of, tasks_of, totals_of
+from pytest_fanout.capacity.traffic.tasks import (
+    cells_of,
+    counted,
+    days_of,
+    names_of,
+    once,
+    once_each,
+    spreads_of,
+    tasks_of,
+    totals_of,
+)
 from pytest_fanout.cli.capacity import main
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")
@@ -128,6 +138,7 @@ def questions(rows: Any) -> dict[str, Any]:
     return {
         "spreads": spreads_of(tasks), "days": days_of(tasks), "totals": totals_of(steps, tasks),
         "cells": cells_of(tasks, "support", "tokens", [99, 100, 250]), "bad": marked(steps),
+        "names": names_of(tasks), "classes": tasks.select("agent").distinct(), "once": once_each(tasks),
     }  # fmt: skip
 
 

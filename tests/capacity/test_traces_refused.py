@@ -162,6 +162,20 @@ def test_sources_without_a_task() -> None:
     )
 
 
+def test_a_class_that_is_not_in_the_traces() -> None:
+    """no-traffic: the classes that there are, and the nearest; also where another class that was asked for is there."""
+    rows = [{"task": name, "agent": agent, "fanout": 1} for name, agent in (("a", "support"), ("b", "research"))]
+    Path("tasks.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+
+    assert refused("tasks.jsonl", "--agent", "suport", code=2) == (
+        "error: tasks.jsonl: no task of suport with a model call was found in 2 rows; there are tasks of: research, "
+        "support\n"
+        "  mend: --agent support\n"
+        "  see: docs/messages.md#no-traffic\n"
+    )
+    assert "no task of nope with" in refused("tasks.jsonl", "--agent", "support", "--agent", "nope", code=2)
+
+
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """no-traces-extra: the command that installs what is missing."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,8 +12,16 @@ import pytest
 
 from pytest_fanout.capacity.traffic.check import bad_row
 from pytest_fanout.capacity.traffic.measures import classes_of, rows_of
-from pytest_fanout.capacity.traffic.steps import OTEL, Reading, steps_of
-from pytest_fanout.capacity.traffic.tasks import counted, once, tasks_of, totals_of
+from pytest_fanout.capacity.traffic.steps import CALLS, OTEL, TASKS, Reading, Source, steps_of
+from pytest_fanout.capacity.traffic.tasks import (
+    counted,
+    names_of,
+    once,
+    once_each,
+    tasks_as_given,
+    tasks_of,
+    totals_of,
+)
 from pytest_fanout.records import ClassTraffic
 
 # pyspark leaves its sockets to the garbage collector
@@ -84,8 +93,49 @@ def unfused() -> Iterator[None]:
     ibis.options.sql.fuse_selects = before
 
 
+def files(folder: Path) -> tuple[Path, Path]:
+    """A row a call as Parquet, and a row a task as JSONL, of which two stand twice and one name has other figures."""
+    import pyarrow
+    import pyarrow.parquet
+
+    noon = datetime(2026, 6, 1, 12)
+    calls = [
+        {
+            "task": f"t{n // 4}", "agent": "support", "user": f"u{n % 7}", "kind": "tool" if n % 4 == 3 else "model",
+            "input_tokens": 100 + n % 13, "output_tokens": 10 + n % 5, "started_at": noon + timedelta(minutes=20 * n),
+            "ended_at": noon + timedelta(minutes=20 * n, seconds=3),
+        }
+        for n in range(400)
+    ]  # fmt: skip
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(calls), folder / "calls.parquet", coerce_timestamps="us")
+    tasks = [
+        {
+            "task": f"t{n}", "agent": "support", "user": f"u{n % 7}", "fanout": 1 + n % 9, "tool_calls": n % 3,
+            "input_tokens": 100 * (1 + n % 9), "output_tokens": 10 * (1 + n % 9), "duration_ms": 1_000 + n,
+            "started_at": f"{(noon + timedelta(hours=n)).isoformat()}Z",
+        }
+        for n in range(200)
+    ]  # fmt: skip
+    tasks += [tasks[3], tasks[4], {**tasks[5], "fanout": 77}]
+    (folder / "tasks.jsonl").write_text("\n".join(json.dumps(task) for task in tasks), encoding="utf-8")
+    return folder / "calls.parquet", folder / "tasks.jsonl"
+
+
+def measured_plain(table: Any, source: Source) -> tuple[list[ClassTraffic], dict[str, Any], dict[str, Any]]:
+    """Of a plain source, and how many tasks and names there are when copies count once."""
+    with steps_of(table, source, Reading(), "plain").cache() as steps:
+        assert bad_row(steps) is None
+        if source is TASKS:
+            tasks = once_each(tasks_as_given(steps, len(source.classes)))
+        else:
+            tasks = tasks_of(steps, counted(steps, nested=False), len(source.classes))
+        with tasks.cache() as kept:
+            names = rows_of(names_of(kept))[0]
+            return classes_of(kept, {"support": ANCHOR}), rows_of(totals_of(steps, kept))[0], names
+
+
 def test_spark_measures_what_duckdb_does(unfused: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same spans give the same records: percentiles, weeks, events, distances and weights."""
+    """The same spans, Parquet and JSONL give the same records: percentiles, weeks, events, distances and weights."""
     pyspark_sql = pytest.importorskip(
         "pyspark.sql", reason="pyspark is not installed: pip install 'ibis-framework[pyspark]'"
     )
@@ -99,6 +149,10 @@ def test_spark_measures_what_duckdb_does(unfused: None, tmp_path: Path, monkeypa
     )
     house.con.executemany("INSERT INTO spans VALUES (?, ?, ?, ?, ?, ?, ?)", [(*row[:6], row[6]) for row in rows])
     expected, expected_totals = measured(house.table("spans"))
+    calls, tasks = files(tmp_path)
+    of_calls = measured_plain(house.read_parquet(str(calls)), CALLS)
+    of_tasks = measured_plain(house.read_json(str(tasks)), TASKS)
+    assert of_tasks[2] == {"tasks": 201, "named": 201, "names": 200}
 
     monkeypatch.chdir(tmp_path)
     session = (
@@ -112,7 +166,12 @@ def test_spark_measures_what_duckdb_does(unfused: None, tmp_path: Path, monkeypa
             "status_code string, attributes map<string,string>"
         )
         session.createDataFrame(rows, schema).createOrReplaceTempView("spans")
-        found, totals = measured(ibis.pyspark.connect(session).table("spans"))
+        session.read.parquet(str(calls)).createOrReplaceTempView("calls")
+        session.read.json(str(tasks)).createOrReplaceTempView("tasks")
+        spark = ibis.pyspark.connect(session)
+        assert measured_plain(spark.table("calls"), CALLS) == of_calls
+        assert measured_plain(spark.table("tasks"), TASKS) == of_tasks
+        found, totals = measured(spark.table("spans"))
     finally:
         session.stop()
 

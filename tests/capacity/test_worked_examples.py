@@ -29,7 +29,7 @@ from pytest_fanout.records import (
     Prices,
     WorstCase,
 )
-from pytest_fanout.report.explained import of_fleet
+from pytest_fanout.report.explained_fleet import of_fleet
 
 #: 1,000 tokens a GPU-second either way, so that GPU-seconds can be read off.
 PLAIN = Profile("plain", "g", "TP1", 1_000.0, 1_000.0, "a test")
@@ -85,6 +85,103 @@ def test_multiples_of_agents_over_chat_are_nobodys_default():
     assert (multi.calls, multi.new_input, multi.output) == (15.0, 4_500.0, 3_000.0)
 
 
+def test_a_few_long_tasks_are_nearly_all_of_the_tokens():
+    """95 % at 5,000 tokens, 5 % at 800,000: these are 89.4 % of 44,750 a task; 8.95 times the usual, a 17.9th."""
+    where = fleet()
+
+    def tokens_of(weights: dict[str, float], names: tuple[str, ...] = ("usual", "huge")) -> float:
+        run = {name: task(5_000 if name == "usual" else 800_000, 0) for name in names}
+        rate = project("support", None, run, where, weights=weights).run.tokens_per_s
+        assert rate is not None
+        return rate / 10
+
+    mean = tokens_of({"usual": 95, "huge": 5})
+    assert mean == pytest.approx(44_750)
+    assert 0.05 * tokens_of({"huge": 5}, ("huge",)) / mean == pytest.approx(0.894, abs=5e-4)
+    assert mean / tokens_of({"usual": 1}, ("usual",)) == pytest.approx(8.95)
+    assert tokens_of({"huge": 1}, ("huge",)) / mean == pytest.approx(17.9, abs=0.05)
+
+
+def test_two_a_week_to_twelve_a_day():
+    """A mean of 2.4 -> 14.4 tasks per user and day is 6 times the demand; of who went from 2 a week to 12 a day, 42."""
+    run = {"t": task()}
+    before, after = (fleet(ClassDemand("support", 200_000, per_day, 3.0)) for per_day in (2.4, 14.4))
+    one, other = (fleet(ClassDemand("support", 1_000, per_day, 3.0)) for per_day in (2 / 7, 12.0))
+
+    def rate(where: Fleet) -> float:
+        return project("support", None, run, where).demand.tasks_per_second
+
+    assert rate(after) / rate(before) == pytest.approx(6.0)
+    assert rate(other) / rate(one) == pytest.approx(42.0)
+
+
+def loop(calls: int) -> list[dict[str, int]]:
+    """A first context of 4,000, 800 more with each call, 250 written; the rest is a cache hit."""
+    new, given = 4_000 + 800 * (calls - 1), 4_000 * calls + 400 * calls * (calls - 1)
+    return [
+        {
+            "fanout": calls, "input_tokens": given, "cached_input_tokens": given - new, "output_tokens": 250 * calls,
+            "context_max": new,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("calls", "rpm", "with_cached", "without", "written"),
+    [(8, 8_000, 56.4e6, 9.6e6, 2.0e6), (22, 22_000, 278.3e6, 20.8e6, 5.5e6)],
+)
+def test_quotas_before_and_after_the_regression(
+    calls: int, rpm: float, with_cached: float, without: float, written: float
+):
+    """8 -> 22 calls: calls and output x2.75, tokens with cached ones x4.93, without them x2.17. Means of a minute."""
+    where = fleet(ClassDemand("support", 200_000, 2.4, 3.0))
+    load = project("support", None, {"loop": loop(calls)}, where).run
+
+    assert 60 * (load.calls_per_s or 0) == pytest.approx(rpm)
+    assert 60 * (load.tokens_per_s or 0) == pytest.approx(with_cached, rel=1e-3)
+    assert 60 * (load.new_input_per_s or 0) == pytest.approx(without)
+    assert 60 * (load.output_per_s or 0) == pytest.approx(written)
+
+
+def test_the_regression_by_points_of_a_simulator():
+    """35,000 tokens read a second, 0.225 ms a token at 4,000 of context to 0.53 ms at 32,000: 0.78 -> 2.3, x3.0."""
+    slope = (0.53e-3 - 0.225e-3) / 28_000
+    profile = Profile("points", "H200", "TP1", 35_000.0, 1 / (0.225e-3 - 4_000 * slope), "a simulator", slope)
+    sides = [sides_of("support", None, {"loop": loop(calls)}, fleet()) for calls in (8, 22)]
+
+    before, after = (
+        profile.gpu_seconds(side.run.new_input, side.run.output, (side.run.new_input + side.run.cached_input) / calls)
+        for side, calls in zip(sides, (8, 22), strict=True)
+    )
+
+    assert (before, after) == (pytest.approx(0.78, rel=0.03), pytest.approx(2.32, rel=0.03))
+    assert after / before == pytest.approx(2.97, rel=0.03)
+
+
+def test_a_cliff_of_fanout_is_dearer_than_its_calls():
+    """Three times the capacity of today: 2.75 times the calls fit if GPUs rise as calls do, by a fit of context not.
+
+    The regression of the loop costs x2.31 by one fit of the published rows and x4.16 by the other.
+    """
+    where = fleet(ClassDemand("support", 200_000, 2.4, 3.0), cliffs=CliffInputs(fanout_ratio=2.75))
+    sides = [sides_of("support", None, {"loop": loop(8)}, where)]
+    first = BUILT_IN[0]
+    assert first.other is not None
+    fits = {}
+    for fit in (first, first.other):
+        alone = plan_fleet(sides, replace(where, gpus_reserved=1), fit, windows=50).fleet
+        assert alone is not None
+        assert alone.run.cliffs is not None
+        today = alone.run.cliffs.cells[0].gpus
+        assert today is not None
+        plan = plan_fleet(sides, replace(where, gpus_reserved=round(3 * today)), fit, windows=50).fleet
+        assert plan is not None
+        assert plan.run.cliffs is not None
+        fits[plan.run.cliffs.cells[-1].fits] = plan.run.cliffs.cells[-1].demand_ratio
+
+    assert fits == {True: pytest.approx(2.31, abs=0.01), False: pytest.approx(4.16, abs=0.01)}
+
+
 def test_the_ceiling_of_tokens_in_flight_and_a_second():
     """1.2 million tokens a task x 971 in flight are 1.17e9; if no task takes less than 240 s, 4.9 million a second.
 
@@ -109,7 +206,8 @@ def test_how_the_worst_case_is_explained():
     plan = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=1_200_000)}, windows=50).fleet
     unbounded = plan_fleet(sides, where, PLAIN, None, {"support": Caps(tokens=None)}, windows=50).fleet
 
-    assert of_fleet(plan, where, PLAIN)[-3:] == [
+    lines = of_fleet(plan, sides, where, PLAIN)
+    assert [line for line in lines if line.startswith(("tokens in", "tokens/s at", "USD a day at"))] == [
         "tokens in flight at worst, support = cap x tasks in flight in 99 % of moments = 1,200,000 x 971 = "
         "1,165,200,000",
         "tokens/s at worst, support = tokens in flight / seconds of the quickest task = 1,165,200,000 / 240 = "
@@ -117,7 +215,7 @@ def test_how_the_worst_case_is_explained():
         "USD a day at worst, support = tokens/s x dearest price x 86,400 = 4,855,000 x 15 / 1,000,000 x 86,400 = "
         "6,292,080",
     ]
-    assert of_fleet(unbounded, where, PLAIN)[-1] == (
+    assert of_fleet(unbounded, sides, where, PLAIN)[-1] == (
         "worst case of support = unbounded: budget.toml has no cap on tokens"
     )
 

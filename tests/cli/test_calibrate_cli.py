@@ -64,9 +64,15 @@ def test_calibrate_writes_what_plan_reads(world: World) -> None:
     assert result.exit_code == 0
     lines = result.output.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["8", "64", "256"]
-    assert "reads 30,000 and writes " in result.output
+    assert "\nP: a GPU reads 30,000 new input tokens a second\n" in result.output
+    # above the table: its 8,889 tokens a second, without the third of the time that went into reading
+    assert (
+        "\nD: it would write 12,632 tokens a second if it read nothing: the highest throughput of the table, 8,888.8"
+        in (result.output)
+    )
+    assert "   without the time of reading: 1 / (1 / 8,888.889 - 1,024 / 1,024 / 30,000)\n" in result.output
     # 25 ms are met at 180 in flight, between the points of 64 (19.2 ms) and 256 (28.8 ms)
-    assert "add a replica at, on each replica (ITL 25 ms and TTFT 2000 ms): calls_in_flight " in result.output
+    assert "add a replica at, on each replica (ITL 25 ms and TTFT 2,000 ms): calls_in_flight " in result.output
     assert "wrote baselines/calibrations/ours.json\n" in result.output
     assert '  calibration = "calibrations/ours.json"   in [fleet] of fleet.toml' in result.output
     made = parse_calibration((world.folder / "baselines/calibrations/ours.json").read_bytes(), "ours.json")

@@ -91,15 +91,25 @@ def test_json_fits_its_schema(world: World, words: tuple[str, ...]) -> None:
     assert list(jsonschema.Draft202012Validator(schema).iter_errors(document)) == []
 
 
+def test_a_plan_misses_no_anchor(world: World) -> None:
+    """The anchors are what is planned: nothing says that there is none to compare with, also not for machines."""
+    document = json.loads(call("plan", "--format", "json").output)
+
+    assert not any("no anchor" in text for each in document["classes"] for text in each["assumptions"])
+    assert (
+        "An eval set of 20 tasks is not traffic (every task counts the same)." in document["classes"][0]["assumptions"]
+    )
+
+
 def test_compare_puts_both_sides_beside_each_other(world: World) -> None:
     """Twice the calls of each task: ratio first, then percentiles with their interval, the cliffs and the money."""
     output = call("compare", "main", "HEAD").output
 
     lines = [line for line in output.splitlines() if line.startswith(("support base", "support run"))]
-    assert [line.split()[7] for line in lines] == ["10", "20"]
+    assert [(line.split()[7], line.split()[11]) for line in lines] == [("9.56", "10"), ("19.11", "20")]
     assert "- support GPU time x2.00, calls x2.00 of the anchor\n" in output
     assert "GPUs in 95 % of minutes at peak, +" in output
-    assert "- all classes: cliffs survivable not even today's peak of 2, on 4 GPUs\n" in output
+    assert "- all classes: cliffs survivable not even today's peak of 2, on 4 GPUs driven to 85%\n" in output
     assert "- all classes: 28,800 -> 57,600 USD in 30 days\n" in output
     assert "onboarding + fanout" in output
 
@@ -117,17 +127,17 @@ def test_markdown_and_formulas(world: World) -> None:
     output = call("plan", "--format", "md", "--explain").output
 
     assert output.startswith("### Demand and GPUs at peak\n\n| class ")
-    assert (
-        "- tasks/s = dau x tasks_per_user_day / 86,400 x peak_factor = 864,000 x 1 / 86,400 x 10 = 100\n"
-        "- calls/s = tasks/s x calls per task = 100 x 21.0 = 2,100.0\n"
-    ) in output
-    assert "- GPUs by compute = (new input/s / 17,502 + output/s / 11,115) / 0.7 = 19.11\n" in output
+    assert "- tasks/s = dau x tasks_per_user_day / 86,400 x peak_factor = 864,000 x 1 / 86,400 x 10 = 100\n" in output
+    assert "- calls per task = 21 (mean over tasks)\n" in output
+    assert "- calls/s = tasks/s x calls per task = 100 x 21 = 2,100\n" in output
+    assert "(168,000 / 17,502 + 42,000 / 11,115) / 0.7 = 19.11083\n" in output
     assert "- fleet.target_utilisation = 0.7\n" in output
-    assert "### How: all classes\n\n- GPUs in 95 % of windows at peak = the 95th percentile of 10,000 windows" in output
-    assert "- USD in 30 days = GPUs x USD an hour x 24 x 30 = 20 x 4 x 24 x 30 = 57,600\n" in output
-    assert "gpus_reserved + gpus_burst = 4 + 0 = 4\n" in output
+    assert "### How: all classes\n\n- calls/s of all classes = " in output
+    assert "- USD a day of all classes = GPUs at peak x USD an hour x 24 = 20 x 4 x 24 = 1,920\n" in output
+    assert "- USD in 30 days = USD a day x 30 = 1,920 x 30 = 57,600\n" in output
+    assert "- GPUs that can be had = gpus_reserved + gpus_burst = 4 + 0 = 4\n" in output
     # 19.11 GPUs at 70 % are 15.74 at 85 %, of which 4 are there
-    assert "- shed with no cliff = 1 - GPUs that can be had / GPUs = 1 - 4 / 15.74 = 75%\n" in output
+    assert "- to be shed with no cliff = 1 - GPUs that can be had / GPUs = 1 - 4 / 15.73833 = 0.7458434\n" in output
     # the trials of this project take no time
     assert "in flight in 99 % of moments = 2,000,000 x 0 = 0" in output
 
@@ -140,13 +150,25 @@ def test_profiles_are_listed() -> None:
     assert "indicative, within a factor of 2" in output
 
 
+def test_a_misspelt_class(world: World) -> None:
+    """no-anchor: the classes that there are are told, and the nearest of them."""
+    result = call("plan", "--agent", "Suport")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: there is no anchor of Suport; there are anchors of: support\n"
+        "  mend: --agent support\n"
+        "  see: docs/messages.md#no-anchor\n"
+    )
+
+
 def test_a_class_without_an_anchor(world: World) -> None:
     """no-anchor: the class is named, and how to get one."""
     result = call("plan", "--agent", "research")
 
     assert result.exit_code == 2
     assert result.stderr == (
-        "error: there is no anchor of research\n"
+        "error: there is no anchor of research; there are anchors of: support\n"
         '  mend: fanout-baseline accept --reason "…", then commit baselines/\n'
         "  see: docs/messages.md#no-anchor\n"
     )

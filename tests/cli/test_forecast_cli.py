@@ -58,17 +58,19 @@ def world(shared: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def test_the_weeks_for_people(world: World) -> None:
-    """100 tasks/s take 12 of 13 GPUs; with as many again from Acme the second week is short, by Acme."""
+    """100 tasks/s take 10 of 13 GPUs; with as many again from Acme the second week is short, by Acme."""
     result = call("customers.toml", "--weeks", "2", "--explain")
 
     assert result.exit_code == 0
     first, second = [line.split() for line in result.output.splitlines() if line.startswith("2026-")]
-    assert (first[:3], first[5], first[6]) == (["2026-11-30", "864,000", "100"], "12", "holds")
-    assert (second[:3], second[5], second[6]) == (["2026-12-07", "1,728,000", "200"], "23", "SHORT")
-    assert " ".join(second[7:]) == "live: Acme; by onboarding of Acme"
+    # p50, p95, its interval in three words, GPUs at peak, GPUs for p95, state
+    assert (first[:3], first[8:]) == (["2026-11-30", "864,000", "100"], ["10", "10", "holds"])
+    assert (second[:3], second[8:11]) == (["2026-12-07", "1,728,000", "200"], ["20", "20", "SHORT"])
+    assert " ".join(second[11:]) == "live: Acme; by onboarding of Acme"
     assert (
-        "- The first week that does not hold is that of 2026-12-07, 1 weeks from the start: by onboarding of Acme.\n"
-        "- 1 of 2 weeks do not hold.\n- Most GPUs in a week: 23, on 13 reserved and 0 to burst.\n"
+        "- The first week that does not hold is that of 2026-12-07, 1 week from the start: by onboarding of Acme.\n"
+        "- Not held: 1 of 2 weeks.\n"
+        "- Most GPUs for p95 in a week: 20, on 13 reserved and 0 to burst.\n"
     ) in result.output
     assert (
         "- week of 2026-12-07, support: tasks/s = users x tasks per user and day / 86,400 x peak factor = "

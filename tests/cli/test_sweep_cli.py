@@ -44,8 +44,9 @@ MODEL = ("--model", "m", "--gpu", "CPU", "--gpus", "1", "--input-tokens", "30", 
 
 def test_a_model_server_becomes_a_calibration(world: World) -> None:
     """Requests of 30 tokens in and 4 out, no prompt twice, none more than allowed; the file is one that plan reads."""
+    # 600 tokens in a request: a busy machine would have to be 20 times as slow to make reading take all of the time
     with ModelServer(four_words) as server:
-        result = call("model", f"{server.base_url}/v1", *MODEL, "--reading-tokens", "60", "--most", "2",
+        result = call("model", f"{server.base_url}/v1", *MODEL, "--reading-tokens", "600", "--most", "2",
                       "--max-calls", "90", "--body", '{"top_k": 1}')  # fmt: skip
         log = list(server.log)
 
@@ -61,7 +62,7 @@ def test_a_model_server_becomes_a_calibration(world: World) -> None:
     assert [body["max_tokens"] for body in bodies[:2]] == [4, 1]
     prompts = [body["messages"][0]["content"] for body in bodies]
     assert len({prompt[:6] for prompt in prompts}) == len(prompts)
-    assert {len(prompt.split()) for prompt in prompts[2:]} == {60, 30}
+    assert {len(prompt.split()) for prompt in prompts[2:]} == {600, 30}
     assert f"{len(bodies):,} sent in " in result.output
     assert "wrote baselines/calibrations/m-cpu-x1.json\n" in result.output
 

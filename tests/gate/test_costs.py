@@ -73,8 +73,8 @@ def test_the_words_of_a_regression(world: World) -> None:
     lines = capacity.details(verdict)
     assert lines[0] == "support GPU time x2.00, calls x2.00 of the anchor"
     assert " GPUs in 95 % of minutes at peak, +" in lines[1]
-    assert lines[2].endswith(" GPUs by the other fit of the same published rows")
-    assert "all classes: cliffs survivable 2 -> 0 of 2, on 20 GPUs" in lines
+    assert lines[2] == "support mean by the other fit of the same published rows: 3.95 -> 7.90 GPUs"
+    assert "all classes: cliffs survivable 2 -> 0 of 2, on 20 GPUs driven to 85%" in lines
     assert "all classes: 28,800 -> 57,600 USD in 30 days" in lines
     assert "cliffs survivable 2 -> 0 of 2" in as_terminal(run, verdict, width=120)
     assert "Capacity: ratio, percentiles, cliffs, money" in as_markdown(run, verdict)
@@ -126,7 +126,7 @@ def test_a_context_that_no_replica_holds(world: World) -> None:
     (projection,) = verdict.projections
     assert (projection.gpus_run, verdict.fleet.run.gpus_spread) == (None, None)
     assert capacity.details(verdict)[0].startswith(
-        "support GPUs unknown: a context of 2,000,000 tokens (support) does not fit one replica of 1 GPUs"
+        "support GPUs unknown: a context of 2,000,000 tokens (support) does not fit one replica of 1 GPU, "
     )
 
 
@@ -160,7 +160,7 @@ def test_a_provider_has_no_gpus(world: World) -> None:
     lines = document(run, verdict)["capacity"]["lines"]
     # 864,000 tasks a day of 1,050 tokens, and of 2,100
     assert lines[0] == (
-        "support no GPUs of our own: a provider serves the model; 907.20 -> 1,814.40 USD a day; "
+        "support no GPUs of our own: a provider serves the model; 907 -> 1,814 USD a day; "
         "1.05 -> 2.10 USD per 1,000 tasks"
     )
     assert lines[1] == "all classes: no GPUs of our own: a provider serves the model"

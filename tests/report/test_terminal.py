@@ -167,7 +167,7 @@ def test_money_is_said_where_prices_are_known() -> None:
     )
     text = terminal.render(run(), Verdict("pass", (CALM,), (), BASE, HEAD, projections=(grown,)), width=120)
 
-    said = "capacity  support 12 -> 19 GPUs at peak; 864.00 -> 1,368.00 USD a day of GPUs; 1.50 USD per 1,000 tasks"
+    said = "capacity  support 12 -> 19 GPUs at peak; 864 -> 1,368 USD a day of GPUs; 1.50 USD per 1,000 tasks"
     assert said in text.split("\n")
 
 

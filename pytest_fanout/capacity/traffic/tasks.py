@@ -135,6 +135,24 @@ def tasks_as_given(steps: Expression, classes: int) -> Expression:
     )
 
 
+def once_each(tasks: Expression) -> Expression:
+    """Tasks as given, where a row that says the same as another one, its start among it, counts once.
+
+    Without a start two equal rows may be two tasks, and both count.
+    """
+    dated = tasks.task.notnull() & tasks.started.notnull()
+    return tasks.filter(dated).distinct().union(tasks.filter(~dated))
+
+
+def names_of(tasks: Expression) -> Expression:
+    """One row: how many tasks there are, how many of them have a name, and how many names there are."""
+    return tasks.aggregate(
+        tasks=tasks.count().cast("int64"),
+        named=tasks.task.count().cast("int64"),
+        names=tasks.task.nunique().cast("int64"),
+    )
+
+
 def totals_of(steps: Expression, tasks: Expression) -> Expression:
     """One row: rows, model calls that were told of, that failed without usage, and that name no task; those counted."""
     is_model = steps.kind == "model"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_fanout.capacity.figures import interval, number, times
+from pytest_fanout.capacity.saturation import RHO_MAX
 from pytest_fanout.records import CliffCell, Projection, Side, Spread, Verdict
 from pytest_fanout.report import capacity, summary
 from pytest_fanout.report.page import plots
@@ -43,24 +45,35 @@ def _classes(projections: list[Projection]) -> Table:
                 _gpus(each.run.gpus),
                 "-" if base is None else _spread(base),
                 "-" if spread is None else _spread(spread),
-                "-" if each.ratio_gpu_time is None else f"×{each.ratio_gpu_time:.2f}",
-                "-" if each.ratio_calls is None else f"×{each.ratio_calls:.2f}",
+                _both(each.gpus_base, each.gpus_run, each.demand.per_1000),
+                _both(each.gpus_for_p95_base, each.gpus_for_p95_run, each.demand.per_1000),
+                "-" if each.ratio_gpu_time is None else f"×{times(each.ratio_gpu_time)}",
+                "-" if each.ratio_calls is None else f"×{times(each.ratio_calls)}",
                 each.run.binding or "-",
             )
         )
     per_1000 = any(each.demand.per_1000 for each in projections)
     unit = "GPUs" + (" per 1,000 tasks an hour where no demand is given" if per_1000 else " at peak")
-    headers = ("class", "base", "run", "base p95 (90 %)", "run p95 (90 %)", "GPU time", "calls", "binds")
-    return Table(f"{unit}, before rounding up", headers, tuple(rows))
+    headers = (
+        "class", "mean base", "mean run", "p95 base (90 %)", "p95 run (90 %)", "GPUs at peak", "GPUs for p95",
+        "GPU time", "calls", "binds",
+    )  # fmt: skip
+    return Table(f"{unit}: mean and p95 before rounding up, then in whole replicas with the spare ones", headers,
+                 tuple(rows))  # fmt: skip
 
 
 def _gpus(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.2f}"
+    return "unknown" if value is None else number(value)
+
+
+def _both(base: int | None, run: int | None, per_1000: bool) -> str:
+    if per_1000 or run is None:
+        return "-"
+    return number(run) if base in (None, run) else f"{number(base)} → {number(run)}"
 
 
 def _spread(spread: Spread) -> str:
-    low, high = spread.p95_interval
-    return f"{spread.p95:,.1f} ({low:,.1f} to {high:,.1f})"
+    return f"{number(spread.p95)} ({interval(spread.p95_interval)})"
 
 
 def _spreads(base: Spread | None, run: Spread) -> Picture:
@@ -71,7 +84,7 @@ def _spreads(base: Spread | None, run: Spread) -> Picture:
         return getattr(spread, name), low, high
 
     def told(value: tuple[float, float, float] | None) -> str:
-        return "-" if value is None else f"{value[0]:,.1f} ({value[1]:,.1f} to {value[2]:,.1f})"
+        return "-" if value is None else f"{number(value[0])} ({interval(value[1:])})"
 
     sides = [(name, side(base, name), side(run, name)) for name in _PERCENTILES]
     title = "GPUs of all classes in windows of 60 s at peak"
@@ -97,7 +110,8 @@ def _cliffs(base: Side | None, run: Side) -> Table:
             )
         )
     survived = capacity.survived(run.cliffs.survivable)
-    caption = f"Cliffs survivable: {survived} of {len(names)}, on {run.cliffs.gpus_available:,.0f} GPUs"
+    on = f"on {run.cliffs.gpus_available:,.0f} GPUs driven to {RHO_MAX:.0%}"
+    caption = f"Cliffs survivable: {survived} of {len(names)}, {on}"
     headers = ("cliffs", "GPUs base", "fits", "GPUs run", "fits", "demand unserved")
     return Table(caption, headers, tuple(rows))
 
@@ -105,9 +119,9 @@ def _cliffs(base: Side | None, run: Side) -> Table:
 def _cell(cell: CliffCell | None) -> tuple[str, str]:
     if cell is None:
         return "-", "-"
-    return "unknown" if cell.gpus is None else f"{cell.gpus:,.1f}", "✓ fits" if cell.fits else "✕ does not fit"
+    return _gpus(cell.gpus), "✓ fits" if cell.fits else "✕ does not fit"
 
 
 def _quotas(run: Side) -> Table:
-    rows = tuple((use.name, f"{use.used_p99:,.0f}", f"{use.quota:,}", f"{use.share:.0%}") for use in run.quotas)
+    rows = tuple((use.name, number(use.used_p99), f"{use.quota:,}", f"{use.share:.0%}") for use in run.quotas)
     return Table("Quotas, in 99 % of minutes", ("quota", "used", "of", "share"), rows)
