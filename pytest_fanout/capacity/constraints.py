@@ -262,7 +262,7 @@ def _dropped(costs: Costs) -> float:
 
 
 def _compute_text(rates: Rates, keeps: bool | None) -> str:
-    text = f"planned at {rates.rho:.0%} utilisation"
+    text = f"planned at {rates.rho * 100:.0f} % utilisation"
     return text if keeps is not False else f"{text}, all input read anew: prefixes are not kept while tools run"
 
 

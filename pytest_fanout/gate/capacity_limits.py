@@ -39,6 +39,7 @@ from pytest_fanout.records import (
     Run,
     Samples,
 )
+from pytest_fanout.report.summary import number
 from pytest_fanout.store.fleet import parse_fleet
 from pytest_fanout.store.git import Repository
 
@@ -268,14 +269,14 @@ class CapacityLimits:
             return Problem("too-few-cliffs", text, "regressed", agent) if run < limit.min else None
         if limit.max is not None and run > limit.max:
             text = (
-                f"{agent}: {name} is {run}, above the maximum {limit.max} of budget.toml, "
+                f"{agent}: {name} is {run:,}, above the maximum {limit.max:,} of budget.toml, "
                 "which no approval and no waiver lifts"
             )
             return Problem("over-max", text, "regressed", agent)
         if covering is not None:
             if ceiling is not None and run <= ceiling:
                 return None
-            text = f"{agent}: {name} is {run}, above the ceiling {ceiling} of {covering.path}"
+            text = f"{agent}: {name} is {run:,}, above the ceiling {number(ceiling)} of {covering.path}"
             return Problem("over-ceiling", text, "regressed", agent)
         bound = self._bound(limit, values)
         # a class without an anchor has a verdict of its own, and is held to `max` alone
@@ -284,14 +285,16 @@ class CapacityLimits:
             return Problem("capacity-unknown", text, "invalid", agent)
         if bound is None or run <= bound:
             return None
-        return self._grown(limit, agent, f"{agent}: {name} {values.base} -> {run} (limit {bound})", values, measured)
+        return self._grown(
+            limit, agent, f"{agent}: {name} {number(values.base)} -> {run:,} (limit {bound:,})", values, measured
+        )
 
     def _grown(self, limit: Limit, agent: str, text: str, values: _Values, measured: Measured) -> Problem:
         """Exactly on the same draw; on a new one by how many eval sets would show it."""
         rules = self._budget.judge_for(agent)
         if measured.draw == "same" or not limit.evidence or _is_shown(values, rules):
             return Problem("over-limit", text, "regressed", agent)
-        shown = "in an unknown share" if values.above is None else f"in {values.above:.0%}"
+        shown = "in an unknown share" if values.above is None else f"in {values.above * 100:.0f} %"
         return Problem(
             "capacity-not-shown",
             f"{text}, and {shown} of eval sets like this one it is above: not enough to tell from luck",

@@ -57,7 +57,7 @@ def of_fleet(plan: FleetPlan) -> list[str]:
         lines.append(_cliffs(base, run))
     for use in run.quotas[:1]:
         mark = ": over quota" if use.share > 1 else ""
-        lines.append(f"{use.share:.0%} of {use.name} in 99 % of minutes{mark}")
+        lines.append(f"{use.share * 100:.0f} % of {use.name} in 99 % of minutes{mark}")
     if run.usd_per_month is not None:
         before = ""
         if (

@@ -60,20 +60,20 @@ def of_fleet(plan: FleetPlan, fleet: Fleet, profile: Profile) -> list[str]:
     if run.cliffs is not None:
         cliffs = run.cliffs
         lines.append(
-            f"a combination of cliffs fits where its GPUs at {RHO_MAX:.0%} utilisation are at most gpus_reserved + "
-            f"gpus_burst = {fleet.gpus_reserved} + {fleet.gpus_burst} = {cliffs.gpus_available:,.0f}"
+            f"a combination of cliffs fits where its GPUs at {RHO_MAX * 100:.0f} % utilisation are at most "
+            f"gpus_reserved + gpus_burst = {fleet.gpus_reserved} + {fleet.gpus_burst} = {cliffs.gpus_available:,.0f}"
         )
         for cell in cliffs.cells:
             if cell.degradation and cell.gpus is not None:
                 lines.append(
                     f"shed with {' + '.join(cell.cliffs) or 'no cliff'} = 1 - GPUs that can be had / GPUs = "
-                    f"1 - {cliffs.gpus_available:,.0f} / {cell.gpus:,.2f} = {cell.degradation:.0%}"
+                    f"1 - {cliffs.gpus_available:,.0f} / {cell.gpus:,.2f} = {cell.degradation * 100:.0f} %"
                 )
     if run.reservation is not None:
         ratio = fleet.burst_price_ratio
         lines.append(
             f"GPUs to reserve = hourly demand that is not exceeded in a share of 1 - 1 / {ratio:g} = "
-            f"{1 - 1 / ratio:.0%} of hours = {run.reservation.gpus_newsvendor:,}, in whole replicas of "
+            f"{(1 - 1 / ratio) * 100:.0f} % of hours = {run.reservation.gpus_newsvendor:,}, in whole replicas of "
             f"{profile.gpus_per_replica}"
         )
     for worst in plan.worst_case:

@@ -70,7 +70,7 @@ def formulas(demands: Sequence[tuple[date, Mapping[str, ClassDemand]]]) -> list[
 
 def _row(week: ForecastWeek, provider: bool) -> tuple[str, ...]:
     if provider:
-        figures: tuple[str, ...] = ("-" if week.quota_share is None else f"{week.quota_share:.0%}",)
+        figures: tuple[str, ...] = ("-" if week.quota_share is None else f"{week.quota_share * 100:.0f} %",)
     else:
         figures = (number(week.gpus_p50), number(week.gpus_p95), number(week.gpus_needed))
     live = f"live: {', '.join(week.live)}" if week.live else ""

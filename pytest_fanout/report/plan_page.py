@@ -138,7 +138,13 @@ def _of_fleet(plan: FleetPlan) -> list[Section]:
         found.append(Section("Cliffs", ("combination", "GPUs", "of today", "short by", ""), tuple(_cells(run.cliffs))))
     if run.quotas:
         rows = [
-            (use.name, f"{use.used_p99:,.0f}", f"{use.quota:,}", f"{use.share:.0%}", "OVER" if use.share > 1 else "")
+            (
+                use.name,
+                f"{use.used_p99:,.0f}",
+                f"{use.quota:,}",
+                f"{use.share * 100:.0f} %",
+                "OVER" if use.share > 1 else "",
+            )
             for use in run.quotas
         ]
         found.append(Section("Quotas", ("quota", "used (p99)", "quota", "share", ""), tuple(rows)))
@@ -175,7 +181,7 @@ def _cells(cliffs: Cliffs) -> list[tuple[str, ...]]:
             " + ".join(cell.cliffs) or "none",
             number(cell.gpus),
             "-" if cell.demand_ratio is None else f"x{cell.demand_ratio:.2f}",
-            "-" if cell.degradation is None else f"{cell.degradation:.0%}",
+            "-" if cell.degradation is None else f"{cell.degradation * 100:.0f} %",
             "fits" if cell.fits else "FAILS",
         )
         for cell in cliffs.cells
@@ -188,7 +194,7 @@ def _reservation(run: Side) -> list[Section]:
         return []
     lines = (
         f"cheapest: reserve {plan.gpus_newsvendor:,} GPUs and rent the rest by the hour; "
-        f"{plan.burst_share:.0%} of GPU hours are rented",
+        f"{plan.burst_share * 100:.0f} % of GPU hours are rented",
         f"cost of an hour, in reserved GPU hours: {plan.cost_newsvendor:,.1f}; with the minimum of "
         f"{plan.gpus_minimum:,} reserved {plan.cost_minimum:,.1f}; with the 99th percentile {plan.cost_peak:,.1f}",
         f"blended: {plan.blended_index:.2f} times a fleet that is always full",

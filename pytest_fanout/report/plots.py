@@ -90,7 +90,7 @@ def demand_axes(axes: Any, run: DemandCurve, base: DemandCurve | None, available
         axes.axvline(available, color=_CAPACITY, lw=1.5, label=f"capacity: {available:,.0f}")
     axes.set_ylim(0, 1.02)
     axes.set_xlim(left=0)
-    axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axes.yaxis.set_major_formatter(lambda share, _: f"{share * 100:.0f} %")
     axes.grid(True, color="#e3e6ea", lw=0.6)
     axes.legend(loc="lower right", framealpha=1, edgecolor="none")
 
@@ -119,7 +119,9 @@ def _of_cell(cell: CliffCell) -> str:
     if cell.gpus is None:
         return "no number: FAILS"
     return (
-        f"{cell.gpus:,.1f}, fits" if cell.fits else f"{cell.gpus:,.1f}, FAILS by {cell.degradation or 0:.0%} of demand"
+        f"{cell.gpus:,.1f}, fits"
+        if cell.fits
+        else f"{cell.gpus:,.1f}, FAILS by {(cell.degradation or 0) * 100:.0f} % of demand"
     )
 
 

@@ -127,7 +127,7 @@ def test_markdown_and_formulas(world: World) -> None:
     assert "- USD in 30 days = GPUs x USD an hour x 24 x 30 = 20 x 4 x 24 x 30 = 57,600\n" in output
     assert "gpus_reserved + gpus_burst = 4 + 0 = 4\n" in output
     # 19.11 GPUs at 70 % are 15.74 at 85 %, of which 4 are there
-    assert "- shed with no cliff = 1 - GPUs that can be had / GPUs = 1 - 4 / 15.74 = 75%\n" in output
+    assert "- shed with no cliff = 1 - GPUs that can be had / GPUs = 1 - 4 / 15.74 = 75 %\n" in output
     # the trials of this project take no time
     assert "in flight in 99 % of moments = 2,000,000 x 0 = 0" in output
 

@@ -269,7 +269,7 @@ def test_a_new_draw_that_may_be_luck() -> None:
     )
 
     assert found[:2] == ("capacity-not-shown", "inconclusive")
-    assert found[2].startswith("support: capacity.cost_month 28800 -> 34560 (limit 30240), and in ")
+    assert found[2].startswith("support: capacity.cost_month 28,800 -> 34,560 (limit 30,240), and in ")
     assert found[2].endswith("% of eval sets like this one it is above: not enough to tell from luck")
     assert warned[1] == "notice"
 

@@ -49,7 +49,7 @@ def test_a_picture_says_its_figures_in_words() -> None:
 
     assert {"run: 95.0 in 95 % of minutes", "base: 5.0 in 95 % of minutes", "capacity: 28"} <= set(found)
     assert {"Cliffs survivable: 1 at once", "today", "onboarding", "fanout", "onboarding + fanout"} <= set(found)
-    assert {"10.0, fits", "12.0, fits", "40.0, FAILS by 30% of demand", "no number: FAILS"} <= set(found)
+    assert {"10.0, fits", "12.0, fits", "40.0, FAILS by 30 % of demand", "no number: FAILS"} <= set(found)
 
 
 def test_the_same_plan_gives_the_same_bytes() -> None:

@@ -93,7 +93,7 @@ def _cliffs(base: Side | None, run: Side) -> Table:
                 " + ".join(cell.cliffs) or "today's peak",
                 *_cell(before.get(cell.cliffs)),
                 *_cell(cell),
-                "-" if cell.degradation is None else f"{cell.degradation:.0%}",
+                "-" if cell.degradation is None else f"{cell.degradation * 100:.0f} %",
             )
         )
     survived = capacity.survived(run.cliffs.survivable)
@@ -109,5 +109,5 @@ def _cell(cell: CliffCell | None) -> tuple[str, str]:
 
 
 def _quotas(run: Side) -> Table:
-    rows = tuple((use.name, f"{use.used_p99:,.0f}", f"{use.quota:,}", f"{use.share:.0%}") for use in run.quotas)
+    rows = tuple((use.name, f"{use.used_p99:,.0f}", f"{use.quota:,}", f"{use.share * 100:.0f} %") for use in run.quotas)
     return Table("Quotas, in 99 % of minutes", ("quota", "used", "of", "share"), rows)
