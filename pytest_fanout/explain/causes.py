@@ -48,7 +48,7 @@ _WORDS: Mapping[str, str] = {
     "reasoning": "more reasoning",
     "retries": "more retries",
     "cache": "cache hits lost",
-    "evalset": "tasks of the eval set that came, went or were redefined",
+    "evalset": "eval set: tasks came, went or were redefined",
     "refused": "attempts that no model answered",
     "untold": "not shown by the recordings",
 }

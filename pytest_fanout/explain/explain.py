@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from pytest_fanout.explain.causes import findings_of
 from pytest_fanout.explain.changes import changes_of, version_changes
+from pytest_fanout.explain.labels import Labels, labels_of
 from pytest_fanout.explain.learning import Site, learn
 from pytest_fanout.explain.matching import Pair, match
 from pytest_fanout.explain.parts import (
@@ -50,6 +51,7 @@ class Matched:
     explanation: Explanation
     tasks: tuple[str, ...]  # that both sides have, defined alike and recorded
     keys: tuple[Mapping[tuple[str, int], Sequence[str]], ...]  # by side, task and trial: the site of each call
+    labels: tuple[Labels, Labels]  # by side and site: a changed site is called after the prompt of that side
 
 
 def explain(
@@ -93,16 +95,18 @@ def explain(
             totals.append(total)
             parts += _parts(total, known, tasks, pairs, sides, refused)
     changes = changes_of(pairs, before, after)
+    labels = labels_of(pairs)
     explanation = Explanation(
         agent=agent,
         rule=RULE,
         totals=tuple(totals),
         parts=tuple(parts),
-        sites=_sites(pairs, {key for change in changes for key in change.sites}, (before, after), groups, shown),
+        sites=_sites(pairs, labels[1], {key for one in changes for key in one.sites}, (before, after), groups, shown),
         findings=findings_of(parts, totals, changes, pairs, lines, version_changes(before, after)),
         notes=tuple(notes),
     )
-    return Matched(explanation, shown, tuple(_keys(*both) for both in zip((before, after), groups, strict=True)))
+    keys = tuple(_keys(*both) for both in zip((before, after), groups, strict=True))
+    return Matched(explanation, shown, keys, labels)
 
 
 def _shared(base: Side, run: Side) -> tuple[str, ...]:
@@ -182,6 +186,7 @@ def _parts(
 
 def _sites(
     pairs: Sequence[Pair],
+    labels: Labels,
     changed: set[str],
     sides: tuple[Sequence[VisitedTrial], Sequence[VisitedTrial]],
     groups: tuple[Groups, Groups],
@@ -199,7 +204,7 @@ def _sites(
         found.append(
             ExplainedSite(
                 key=pair.key,
-                label=pair.site.label,
+                label=labels[pair.key],
                 state=state,
                 api=pair.site.api,
                 models_base=_models(pair.base, sides[0]),

@@ -30,23 +30,13 @@ from pytest_fanout.report.summary import number, plural
 DRAWN = {"fanout": "model calls of a task", "tokens": "tokens of a task"}
 TONES = {"within": "good", "over": "bad", "not_measured": "bad", "waived": "warn"}
 _MOST_BARS = 8
+_WATERFALLS = ("fanout", "tokens", "uncached_tokens")
 _MOST_CALLS = 40  # of a tree
 _MOST_TASKS = 12
 _MOST_DETAIL = 24
-_LABEL = 46  # characters that a row of a waterfall has room for
+_LABEL = 48  # characters that a row of a waterfall has room for, beside its figure
+_WHERE = 56  # and for a call site
 _STATES = {"OVER": "over limit", "unknown": "unknown", "noted": "over, not gated"}
-#: What a picture has room for; the table beside it has the words of the other reports.
-_SHORTER = {
-    "repeated": "identical calls",
-    "again": "calls made again",
-    "reasked": "rejected answers",
-    "prompt": "longer prompt",
-    "tools": "longer tool definitions",
-    "asked": "more input a call",
-    "resent": "context sent again",
-    "results": "more tool results",
-    "evalset": "other tasks",
-}
 _OPEN = {
     "unconfirmed": "grew, unconfirmed",
     "high": "above, may be chance",
@@ -183,50 +173,51 @@ def _found(explanation: Explanation) -> tuple[Told, ...]:
 
 
 def _waterfalls(key: str, explanation: Explanation) -> tuple[Picture, ...]:
-    drawn = [
-        total
+    told = why.worth_telling(explanation.totals)
+    return tuple(
+        _waterfall(key, explanation, total)
         for total in explanation.totals
-        if total.scope == "mean" and total.metric in ("fanout", "tokens") and total.delta
-    ]
-    return tuple(_waterfall(key, explanation, total) for total in drawn)
+        if total.scope == "mean" and total.metric in _WATERFALLS and total.delta and (total.metric, "mean") in told
+    )
 
 
 def _waterfall(key: str, explanation: Explanation, total: ClassTotal) -> Picture:
-    name = {"fanout": "calls", "tokens": "tokens"}[total.metric]
+    name = why.NAMES[total.metric]
     parts = [part for part in explanation.parts if (part.metric, part.scope) == (total.metric, total.scope)]
-    told = [(_part_text(explanation, part), part.value) for part in parts]
-    labels = [_part_text(explanation, part, is_short=True) for part in parts]
-    rest = sum((value for _, value in told[_MOST_BARS:]), Fraction(0))
-    shown = told[:_MOST_BARS] + ([(plural(len(told) - _MOST_BARS, "smaller part"), rest)] if rest else [])
-    bars = [plots.Bar("base", 0.0, float(total.base), "total", _short(total.base))]
+    told = [(_what(part), _where(explanation, part), part.value) for part in parts]
+    rest = sum((value for *_, value in told[_MOST_BARS:]), Fraction(0))
+    shown = told[:_MOST_BARS] + ([(plural(len(told) - _MOST_BARS, "smaller part"), "", rest)] if rest else [])
+    bars = [plots.Bar("base", "", 0.0, float(total.base), "total", _short(total.base))]
     reached = total.base
-    for at, (words, value) in enumerate(shown):
-        kind = "more" if value > 0 else "less"
-        label = summary.shortened(labels[at] if at < _MOST_BARS else words, _LABEL)
-        bars.append(
-            plots.Bar(label, float(reached), float(reached + value), kind, ("+" if value > 0 else "") + _short(value))
-        )
+    for what, where, value in shown:
+        kind, sign = ("more", "+") if value > 0 else ("less", "")
+        label, site = summary.shortened(what, _LABEL), summary.shortened(where, _WHERE)
+        bars.append(plots.Bar(label, site, float(reached), float(reached + value), kind, sign + _short(value)))
         reached += value
-    bars.append(plots.Bar("run", 0.0, float(total.run), "total", _short(total.run)))
+    bars.append(plots.Bar("run", "", 0.0, float(total.run), "total", _short(total.run)))
     title = f"What the change in {name} a task is made of"
+    words = [(why.signed(value), f"{what}: {where}" if where else what) for what, where, value in told]
+    listed = [f"{value} {text}" for value, text in words[:_MOST_BARS]]
+    listed += [f"{why.signed(rest)} {plural(len(told) - _MOST_BARS, 'smaller part')}"] if rest else []
     text = f"From {why.figure(total.base)} to {why.figure(total.run)} {name} a task, mean over tasks: "
-    text += "; ".join(f"{why.signed(value)} {words}" for words, value in shown) + "."
+    text += "; ".join(listed) + "."
     rows = [("base", why.figure(total.base), "")]
-    rows += [(words, why.signed(value), why.percent(value / total.delta)) for words, value in told]
+    rows += [
+        (text, value, why.percent(part.value / total.delta)) for (value, text), part in zip(words, parts, strict=True)
+    ]
     rows.append(("run", why.figure(total.run), why.signed(total.delta)))
     table = Table(f"Parts of {name} a task", ("part", f"{name} a task", "of the change"), tuple(rows))
     return Picture(title, plots.waterfall(f"{key}-w-{total.metric}", title, text, bars), text, table)
 
 
-def _part_text(explanation: Explanation, part: Part, *, is_short: bool = False) -> str:
-    """What grew first, then where: the end of a long text is cut off."""
-    words = words_of(part.kind, part.value)
-    if is_short and part.value > 0:
-        words = _SHORTER.get(part.kind, words)
-    labels = {site.key: site.label for site in explanation.sites}
-    after = f" after {', '.join(part.after)}" if part.after else ""
-    where = f': "{labels[part.site]}"' if part.site else ""
-    return f"{words}{after}{where}"
+def _what(part: Part) -> str:
+    """What grew."""
+    return words_of(part.kind, part.value) + (f" after {', '.join(part.after)}" if part.after else "")
+
+
+def _where(explanation: Explanation, part: Part) -> str:
+    """At which call site; empty for what is of none."""
+    return next((f'"{site.label}"' for site in explanation.sites if site.key == part.site), "")
 
 
 def _short(value: Fraction) -> str:

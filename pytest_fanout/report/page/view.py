@@ -173,6 +173,6 @@ def _problems(run: Run, verdict: Verdict) -> list[str]:
             listed = summary.listed(result.missing)
             texts.append(f"missing: {count} of {result.agent} without a completed run: {listed}")
     for problem in summary.problem_groups(run, verdict, notices=False):
-        where = f"{problem.where}: " if problem.where and not problem.text.startswith(f"{problem.where}:") else ""
+        where = f"{problem.where}: " if problem.where else ""
         texts.append(f"{problem.verdict}: {where}{summary.one_line(problem.text)} [{problem.slug}]")
     return texts
