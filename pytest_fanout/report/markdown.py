@@ -177,7 +177,9 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
         sections.append(("Why it moved", why))
     sites = facts.told_sites(verdict)
     if sites:
-        sections.append((plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d))}" for d in sites]))
+        sections.append(
+            (plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d, sites))}" for d in sites])
+        )
     assumptions = [
         f"- {code(item.agent)} {code(text)}"
         for item in verdict.projections

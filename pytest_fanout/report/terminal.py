@@ -229,7 +229,7 @@ def _sites(page: _Page, verdict: Verdict) -> None:
                 page.labelled("", line, indent=2)
             page.labelled("", f"all of it: fanout-baseline why --agent {explanation.agent}", indent=2)
     told = facts.told_sites(verdict)
-    texts = [facts.site_text(delta) for delta in told[:MOST_SITES]]
+    texts = [facts.site_text(delta, told) for delta in told[:MOST_SITES]]
     if len(told) > MOST_SITES:
         texts.append(f"{len(told) - MOST_SITES:,} more in the report")
     page.all_labelled("sites", texts)

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,7 @@ from report_cases import CALM, HEAD, cases, metric, result, run, trial
 
 from pytest_fanout.gate.past import trends_of
 from pytest_fanout.judge.distribution import statistic
-from pytest_fanout.records import Approval, Base, Change, Past, Problem, SessionFacts, Verdict
+from pytest_fanout.records import Approval, Base, Change, ClassTotal, Part, Past, Problem, SessionFacts, Verdict
 from pytest_fanout.report.page.canvas import settings
 from pytest_fanout.report.page.curves import Curve, curve, of_run, thinned
 from pytest_fanout.report.page.plots import trend as trend_of
@@ -211,6 +212,27 @@ def test_parts_of_a_waterfall_add_up_to_the_change(text: str) -> None:
     assert rows[-1] == ["run", "10", "+5"]
     assert sum(float(row[1]) for row in rows[1:-1]) == 5
     assert sum(int(row[2].removesuffix(" %")) for row in rows[1:-1]) == 100
+
+
+def test_a_lost_cache_has_a_waterfall_of_its_own_in_the_words_of_its_table(red: Told) -> None:
+    """Tokens that no cache served went from 100 to 140, all of it by lost hits at the reader's site."""
+    (explanation,) = red.verdict.explanations
+    site = explanation.sites[1]
+    total = ClassTotal("uncached_tokens", "mean", Fraction(100), Fraction(140), ("question-01",))
+    others = [each for each in explanation.totals if each.metric != "uncached_tokens"]
+    parts = [each for each in explanation.parts if each.metric != "uncached_tokens"]
+    lost = Part("uncached_tokens", "mean", "cache", site.key, Fraction(40))
+    made = replace(explanation, totals=(*others, total), parts=(*parts, lost))
+    page = tree(render(red.run, replace(red.verdict, explanations=(made,)), red.past))
+    title = "What the change in tokens that no cache served a task is made of"
+    (figure,) = [each for each in page.xpath("//figure") if words(each.xpath("./figcaption")[0]) == title]
+
+    assert [words(each) for each in figure.xpath("./svg/text")] == [
+        "base", "100", "cache hits lost", "+40", f'"{READ}"', "run", "140",
+    ]  # fmt: skip
+    assert [words(row) for row in figure.xpath(".//tbody/tr")] == [
+        "base100", f'cache hits lost: "{READ}"+40100 %', "run140+40",
+    ]  # fmt: skip
 
 
 def test_trends_come_from_approvals_oldest_first(red: Told) -> None:

@@ -104,7 +104,8 @@ def _why(verdict: Verdict, focus: ClassResult) -> list[str]:
     for explanation in verdict.explanations:
         if explanation.agent == focus.agent:
             return why.short_lines(explanation, 2)
-    return [facts.site_text(delta) for delta in facts.told_sites(verdict) if delta.agent == focus.agent][:2]
+    told = facts.told_sites(verdict)
+    return [facts.site_text(delta, told) for delta in told if delta.agent == focus.agent][:2]
 
 
 def _steps(run: Run, verdict: Verdict) -> list[Step]:
