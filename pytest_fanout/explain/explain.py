@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pytest_fanout.explain.causes import findings_of
+from pytest_fanout.explain.causes import Said, findings_of
 from pytest_fanout.explain.changes import changes_of, version_changes
 from pytest_fanout.explain.labels import Labels, labels_of
 from pytest_fanout.explain.learning import Site, learn
@@ -77,6 +77,7 @@ def explain(
     )
     totals: list[ClassTotal] = []
     parts: list[Part] = []
+    said: dict[str, Said] = {}
     for metric in METRICS:
         values = [_means(side, metric) for side in (base, run)]
         if any(values[0].get(task) is None or values[1].get(task) is None for task in shared):
@@ -88,6 +89,8 @@ def explain(
                 sums(trials, group, metric, [task for task in tasks if task in shown], len(tasks))
                 for trials, group in zip((before, after), groups, strict=True)
             ]
+            if metric == "tokens":
+                said[scope] = _said(sides)
             total = _total(metric, scope, known, tasks)
             refused = Fraction(0)
             if metric == "attempts":
@@ -102,11 +105,26 @@ def explain(
         totals=tuple(totals),
         parts=tuple(parts),
         sites=_sites(pairs, labels[1], {key for one in changes for key in one.sites}, (before, after), groups, shown),
-        findings=findings_of(parts, totals, changes, pairs, lines, version_changes(before, after)),
+        findings=findings_of(parts, totals, changes, pairs, lines, version_changes(before, after), said),
         notes=tuple(notes),
     )
     keys = tuple(_keys(*both) for both in zip((before, after), groups, strict=True))
     return Matched(explanation, shown, keys, labels)
+
+
+def _said(sides: Sequence[Sums | None]) -> Said:
+    """Calls and growth of answers by site."""
+    calls: dict[str, Fraction] = {}
+    growth: dict[str, Fraction] = {}
+    for sign, side in zip((-1, 1), sides, strict=True):
+        if side is None:
+            return Said({}, {})
+        for (key, *_), number in side.calls.items():
+            calls[key] = calls.get(key, Fraction(0)) + number / 2
+        for ((key, *_), name), amount in side.amounts.items():
+            if name == "output":
+                growth[key] = growth.get(key, Fraction(0)) + sign * amount
+    return Said(calls, growth)
 
 
 def _shared(base: Side, run: Side) -> tuple[str, ...]:
