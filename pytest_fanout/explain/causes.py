@@ -27,8 +27,9 @@ from pytest_fanout.records import ClassTotal, Finding, Part, Share
 
 #: Findings with a smaller share of everything are not told, and changes that carry less are not observed.
 LEAST_SHARE = Fraction(5, 100)
-#: Parts that are told as they are.
+_LEAST_REST = Fraction(2, 100)  # of what is told of other sites already
 _MOST_LINES = 20  # of the prompt of a new site
+#: Parts that are told as they are.
 _FOR_THEMSELVES = frozenset({"new", "gone", "repeated", "reasked", "retries", "cache", "evalset", "refused", "untold"})
 _OF_THOSE_BEFORE = frozenset({"begun", "wider", "again"})
 _WORDS: Mapping[str, str] = {
@@ -127,11 +128,16 @@ def findings_of(
     deltas = {(total.metric, total.scope): total.delta for total in totals if _has_moved(total)}
     by_key = {pair.key: pair for pair in pairs}
     found = [_of_change(change, carried.get(change, _Carried()), deltas, lines) for change in changes]
+    small: dict[str, list[_Carried]] = defaultdict(list)
     for target, held in carried.items():
         if not isinstance(target, Change):
             shares = _shares(held, deltas)
             if _largest(shares) >= LEAST_SHARE:
                 found.append(_of_part(*target, shares, by_key, lines))
+            elif target[1] is not None:
+                small[target[0]].append(held)
+    known = {finding.kind for finding in found}
+    found += [one for kind, several in small.items() for one in _together(kind, several, deltas, kind in known)]
     found += [Finding(kind, "also changed", text) for kind, text in versions]
     return tuple(sorted(found, key=lambda finding: (-_largest(finding.shares), finding.kind, finding.text)))
 
@@ -170,6 +176,21 @@ def _of_part(
         detail = tuple(("+" if kind == "new" else "-") + line for line in told[:_MOST_LINES])
         places = places_of(told, lines) if kind == "new" else ()
     return Finding(kind, "observed", text, (key,), detail=detail, places=places, shares=shares)
+
+
+def _together(
+    kind: str, several: Sequence[_Carried], deltas: Mapping[tuple[str, str], Fraction], is_known: bool
+) -> Iterator[Finding]:
+    """What is small at each of several sites, as one finding where it is not small in all, as of a cache that is off,
+    or where it completes what is told of larger sites."""
+    whole = _Carried()
+    for held in several:
+        whole.sites |= held.sites
+        for at, value in held.amounts.items():
+            whole.amounts[at] += value
+    shares = _shares(whole, deltas)
+    if _largest(shares) >= (_LEAST_REST if is_known else LEAST_SHARE):
+        yield Finding(kind, "observed", words_of(kind, max(shares, key=_size).value), tuple(whole.sites), shares=shares)
 
 
 def _size(share: Share) -> Fraction:
