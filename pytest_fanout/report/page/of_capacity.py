@@ -7,6 +7,7 @@ from pytest_fanout.report import capacity, summary
 from pytest_fanout.report.page import plots
 from pytest_fanout.report.page.parts import CapacityPart, Picture, Table
 
+_FLEET = "/report/capacity/fleet"
 _PERCENTILES = ("p50", "p95", "p99")
 
 
@@ -51,7 +52,7 @@ def _classes(projections: list[Projection]) -> Table:
     per_1000 = any(each.demand.per_1000 for each in projections)
     unit = "GPUs" + (" per 1,000 tasks an hour where no demand is given" if per_1000 else " at peak")
     headers = ("class", "base", "run", "base p95 (90 %)", "run p95 (90 %)", "GPU time", "calls", "binds")
-    return Table(f"{unit}, before rounding up", headers, tuple(rows))
+    return Table(f"{unit}, before rounding up", headers, tuple(rows), "/report/capacity/classes")
 
 
 def _gpus(value: float | None) -> str:
@@ -79,7 +80,7 @@ def _spreads(base: Spread | None, run: Spread) -> Picture:
     text += "; ".join(f"{name} base {told(before)}, run {told(after)}" for name, before, after in sides) + "."
     svg = plots.whiskers("gpus", title, text, [plots.Whisker(*row) for row in sides])
     rows = tuple((name, told(before), told(after)) for name, before, after in sides)
-    return Picture(title, svg, text, Table(title, ("", "base (90 %)", "run (90 %)"), rows))
+    return Picture(title, svg, text, Table(title, ("", "base (90 %)", "run (90 %)"), rows, _FLEET))
 
 
 def _cliffs(base: Side | None, run: Side) -> Table:
@@ -99,7 +100,7 @@ def _cliffs(base: Side | None, run: Side) -> Table:
     survived = capacity.survived(run.cliffs.survivable)
     caption = f"Cliffs survivable: {survived} of {len(names)}, on {run.cliffs.gpus_available:,.0f} GPUs"
     headers = ("cliffs", "GPUs base", "fits", "GPUs run", "fits", "demand unserved")
-    return Table(caption, headers, tuple(rows))
+    return Table(caption, headers, tuple(rows), _FLEET)
 
 
 def _cell(cell: CliffCell | None) -> tuple[str, str]:
@@ -110,4 +111,4 @@ def _cell(cell: CliffCell | None) -> tuple[str, str]:
 
 def _quotas(run: Side) -> Table:
     rows = tuple((use.name, f"{use.used_p99:,.0f}", f"{use.quota:,}", f"{use.share * 100:.0f} %") for use in run.quotas)
-    return Table("Quotas, in 99 % of minutes", ("quota", "used", "of", "share"), rows)
+    return Table("Quotas, in 99 % of minutes", ("quota", "used", "of", "share"), rows, f"{_FLEET}/run/quotas")
