@@ -336,11 +336,13 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
         click.echo(f"{name}: {plural(len(anchor.tasks), 'task')}, {plural(trials, 'trial')}, {anchor.digest}")
         click.echo(f"models served: {clean(', '.join(sorted(served))) or 'unknown'}")
         columns = ("mean", "p50", "p90", "p95", "p99", "max")
-        rows = [
-            [name, metric, *("-" if row[column] is None else f"{row[column]:,}" for column in columns)]
-            for metric, row in stats.items()
-        ]
+        rows = [[name, metric, *(_figure(row[column]) for column in columns)] for metric, row in stats.items()]
         click.echo(table(rows, ("class", "metric", *columns)))
+
+
+def _figure(value: int | str | None) -> str:
+    """A mean stands in an anchor as a text."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else value
 
 
 @main.command(short_help="Why a run moved: what changed, and its share.")
