@@ -41,7 +41,7 @@ def of_tokens(base: TaskMeans, run: TaskMeans, fleet: Fleet, *, cache_known: boo
     elif (run.cached_input or 0) > 0:
         most = fleet.cached_input_share_max
         if most < 1:
-            lines.append(f"At most {most:.0%} of input counts as cached, as fleet.toml says of production.")
+            lines.append(f"At most {most * 100:.0f} % of input counts as cached, as fleet.toml says of production.")
         else:
             lines.append("Cache hits are those of the eval set; production hits less often, and then needs more GPUs.")
     return tuple(lines)
@@ -74,7 +74,7 @@ def _of_gpus(fleet: Fleet, profile: Profile, load: Load) -> list[str]:
         lines.append(
             "Contexts do not stay cached while tools run: keeping them takes more GPUs than reading them anew."
         )
-    rho = f"By compute, GPUs are planned at {fleet.target_utilisation:.0%} utilisation"
+    rho = f"By compute, GPUs are planned at {fleet.target_utilisation * 100:.0f} % utilisation"
     if "fleet.target_utilisation" in fleet.defaulted:
         rho += " (default)"
     spare = counted(fleet.spare_replicas, "spare replica") if fleet.spare_replicas else "no spare"

@@ -144,7 +144,8 @@ def _in_flight(load: MeasuredLoad, notes: list[str]) -> float:
         raise _unsteady(
             load,
             f"kept {load.concurrency:,.0f} requests in flight, and {load.requests_per_s:,.3g} a second x "
-            f"{(load.residency_ms or 0) / 1_000:,.3g} s are {by_law:,.1f}: more than {LITTLE_TOLERANCE:.0%} apart",
+            f"{(load.residency_ms or 0) / 1_000:,.3g} s are {by_law:,.1f}: "
+            f"more than {LITTLE_TOLERANCE * 100:.0f} % apart",
             "measure it for longer: 10 requests for each one in flight, after as many to warm up",
         )
     return load.concurrency
@@ -200,8 +201,8 @@ def _with_states(
         of_point.setdefault(near.concurrency, []).append(state)
         if state.prefix_hit_share is not None and state.prefix_hit_share > _PREFIX_HITS:
             notes.append(
-                f"{state.source}: {state.prefix_hit_share:.0%} of the input was found in the prefix cache: the server "
-                "reads new input more slowly than this says; switch it off, or use prompts that differ"
+                f"{state.source}: {state.prefix_hit_share * 100:.0f} % of the input was found in the prefix cache: the "
+                "server reads new input more slowly than this says; switch it off, or use prompts that differ"
             )
 
     def averaged(same: Sequence[ServerState], value: Callable[[ServerState], float | None]) -> float | None:

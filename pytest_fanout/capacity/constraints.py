@@ -139,7 +139,8 @@ def _calibrated(
     why = (
         f"{counted(math.floor(ceiling.concurrency), 'call')} in flight a replica at most "
         f"({stops.get(ceiling.bound, f'{ceiling.bound}_ms_max')}), {sized.in_flight_p95} in 95 % of moments on "
-        f"{counted(sized.replicas, 'replica')}, which then work at {sized.rho:.0%} of their throughput on average"
+        f"{counted(sized.replicas, 'replica')}, which then work at {sized.rho * 100:.0f} % of their throughput on "
+        "average"
     )
     gpus = sized.replicas * profile.gpus_per_replica
     return replace(
@@ -275,7 +276,7 @@ def _dropped(costs: Costs) -> float:
 
 
 def _compute_text(rates: Rates, keeps: bool | None) -> str:
-    text = f"planned at {rates.rho:.0%} utilisation"
+    text = f"planned at {rates.rho * 100:.0f} % utilisation"
     return text if keeps is not False else f"{text}, all input read anew: prefixes are not kept while tools run"
 
 

@@ -324,6 +324,8 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
             f"HEAD holds no readable anchor of {agent!r}; it holds: {', '.join(sorted(anchors)) or 'none'}",
             mend="run `pytest --fanout-budget`, then `fanout-baseline accept`",
         )
+    from pytest_fanout.report.summary import plural
+
     if not anchors:
         click.echo("HEAD holds no anchor")
     for name in sorted(anchors) if agent is None else (agent,):
@@ -331,19 +333,21 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
         stats = stats_of(anchor)
         trials = sum(len(task.trials) for task in anchor.tasks.values())
         served = {model for task in anchor.tasks.values() for trial in task.trials for model in trial.models_served}
-        click.echo(f"{name}: {len(anchor.tasks)} tasks, {trials} trials, {anchor.digest}")
+        click.echo(f"{name}: {plural(len(anchor.tasks), 'task')}, {plural(trials, 'trial')}, {anchor.digest}")
         click.echo(f"models served: {clean(', '.join(sorted(served))) or 'unknown'}")
         columns = ("mean", "p50", "p90", "p95", "p99", "max")
-        rows = [
-            [name, metric, *("-" if row[column] is None else str(row[column]) for column in columns)]
-            for metric, row in stats.items()
-        ]
+        rows = [[name, metric, *(_figure(row[column]) for column in columns)] for metric, row in stats.items()]
         click.echo(table(rows, ("class", "metric", *columns)))
+
+
+def _figure(value: int | str | None) -> str:
+    """A mean stands in an anchor as a text."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else value
 
 
 @main.command(short_help="Why a run moved: what changed, and its share.")
 @click.option("--agent", metavar="NAME", help="Only this class.")
-@click.option("--task", metavar="ID", help="Show this task as example, call by call.")
+@click.option("--task", metavar="ID", help="Only this task, call by call.")
 @click.option("--format", "form", type=click.Choice(("text", "json", "md")), default="text", show_default=True)
 @click.option("--redacted", "shapes_only", is_flag=True, help="Shapes and numbers only, no prompts.")
 @click.option("--report", default=REPORT, metavar="PATH", show_default=True, help="The report of the run.")

@@ -97,7 +97,7 @@ class _Counting:
         write_atomically(report, canonical(document) + b"\n")
 
     def _warn(self, task: str, cap: str, share: float) -> None:
-        click.echo(f"fanout-gateway: {escape(task)} has used {share:.0%} of its cap {cap}", err=True)
+        click.echo(f"fanout-gateway: {escape(task)} has used {share * 100:.0f} % of its cap {cap}", err=True)
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -34,6 +34,7 @@ def say_why(
     """Print the explanations of a run.
 
     Args:
+        task: only this task, below one line on its class; JSON has it as the one example.
         form: text, json or md.
         shapes_only: without prompts and other texts.
 
@@ -47,7 +48,7 @@ def say_why(
     from pytest_fanout.meter.samples import turns_of
     from pytest_fanout.report.json import plain
     from pytest_fanout.report.markdown import explained
-    from pytest_fanout.report.why import all_lines
+    from pytest_fanout.report.why import all_lines, task_lines
     from pytest_fanout.store.reports import read_report
 
     run = read_report(report)
@@ -74,6 +75,7 @@ def say_why(
         codecs = with_hooks(settings.root, lambda hooks: tuple(hooks.codecs()))
         return lambda exchanges: turns_of(exchanges, codecs)
 
+    holding = {trial.agent for trial in run.tasks if task in (None, trial.task)}
     commits = Verdict("invalid", (), (), repo.resolve_base(base, os.environ), run.head or repo.head())
     found: tuple[Explanation, ...] = explanations(
         commits,
@@ -81,7 +83,7 @@ def say_why(
         repo,
         settings,
         reading,
-        agents=classes if agent is None else (agent,),
+        agents=sorted(holding) if agent is None else (agent,),
         task=task,
     )
     if shapes_only:
@@ -92,7 +94,8 @@ def say_why(
     if not found:
         click.echo(NOTHING)
     for number, one in enumerate(found):
-        told = "\n".join(all_lines(one, redacted=shapes_only))
-        if form == "md":
-            told = explained(one, redacted=shapes_only)
+        lines = all_lines if task is None else partial(task_lines, task=task)
+        told = (
+            explained(one, lines, redacted=shapes_only) if form == "md" else "\n".join(lines(one, redacted=shapes_only))
+        )
         click.echo(("\n" if number else "") + clean(told, keep_lines=True))

@@ -3,18 +3,19 @@
 Where a part goes, the first that fits:
 1. what calls do whatever was changed (new and gone sites, repeated and rejected calls, retries, lost cache hits)
    stands for itself;
-2. more conversations of a site, those made again among them, and what is new in them, go to the nearest changed site
-   that is called before it;
-3. a part of a site goes to what changed in that site's own requests: the tokens of its prompt to the prompt, those of
+2. more conversations of a site, those made again among them, go to the nearest changed site that is called before it;
+3. more input in each call goes there too, as far as that site and those called since have said more, which the calls
+   may carry; the rest to the site's own prompt where that is no system prompt, or else it stands for itself;
+4. a part of a site goes to what changed in that site's own requests: the tokens of its prompt to the prompt, those of
    tool definitions and calls that carry the results of an added tool to the tools, thinking to settings; anything else
    evenly to all that changed there;
-4. the part stands for itself: nothing that was sent explains it.
+5. the part stands for itself: nothing that was sent explains it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -26,10 +27,11 @@ from pytest_fanout.records import ClassTotal, Finding, Part, Share
 
 #: Findings with a smaller share of everything are not told, and changes that carry less are not observed.
 LEAST_SHARE = Fraction(5, 100)
-#: Parts that are told as they are.
+_LEAST_REST = Fraction(2, 100)  # of what is told of other sites already
 _MOST_LINES = 20  # of the prompt of a new site
+#: Parts that are told as they are.
 _FOR_THEMSELVES = frozenset({"new", "gone", "repeated", "reasked", "retries", "cache", "evalset", "refused", "untold"})
-_OF_THOSE_BEFORE = frozenset({"begun", "wider", "again", "asked"})
+_OF_THOSE_BEFORE = frozenset({"begun", "wider", "again"})
 _WORDS: Mapping[str, str] = {
     "new": "new call site",
     "gone": "call site gone",
@@ -48,7 +50,7 @@ _WORDS: Mapping[str, str] = {
     "reasoning": "more reasoning",
     "retries": "more retries",
     "cache": "cache hits lost",
-    "evalset": "tasks of the eval set that came, went or were redefined",
+    "evalset": "eval set: tasks came, went or were redefined",
     "refused": "attempts that no model answered",
     "untold": "not shown by the recordings",
 }
@@ -80,6 +82,15 @@ class _Carried:
     beside: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the sites of a scope say, by key: calls a task, the mean of both sides, and how many tokens a task their
+    answers grew by."""
+
+    calls: Mapping[str, Fraction]
+    growth: Mapping[str, Fraction]
+
+
 def words_of(kind: str, value: Fraction) -> str:
     """A part in words."""
     return _LESS[kind] if value < 0 and kind in _LESS else _WORDS[kind]
@@ -92,8 +103,13 @@ def findings_of(
     pairs: Sequence[Pair],
     lines: Sequence[AddedLine],
     versions: Sequence[tuple[str, str]],
+    said: Mapping[str, Said],
 ) -> tuple[Finding, ...]:
-    """What changed and what calls do now, with the share of each delta that it carries; largest first."""
+    """What changed and what calls do now, with the share of each delta that it carries; largest first.
+
+    Args:
+        said: by scope.
+    """
     order = _flow(pairs)
     of_site: dict[str, list[Change]] = defaultdict(list)
     for change in changes:
@@ -101,22 +117,27 @@ def findings_of(
             of_site[key].append(change)
     carried: dict[Change | tuple[str, str | None], _Carried] = defaultdict(_Carried)
     for part in parts:
-        owners = _owners(part, of_site, order)
-        targets: Sequence[Change | tuple[str, str | None]] = owners or [(part.kind, part.site)]
-        for target in targets:
-            into = carried[target]
-            into.amounts[part.metric, part.scope] += part.value / len(targets)
-            into.beside |= {other.kind for other in owners if other is not target}
-            if part.site is not None:
-                into.sites[part.site] = None
+        for owners, value in _owed(part, of_site, order, said.get(part.scope)):
+            targets: Sequence[Change | tuple[str, str | None]] = owners or [(part.kind, part.site)]
+            for target in targets:
+                into = carried[target]
+                into.amounts[part.metric, part.scope] += value / len(targets)
+                into.beside |= {other.kind for other in owners if other is not target}
+                if part.site is not None:
+                    into.sites[part.site] = None
     deltas = {(total.metric, total.scope): total.delta for total in totals if _has_moved(total)}
     by_key = {pair.key: pair for pair in pairs}
     found = [_of_change(change, carried.get(change, _Carried()), deltas, lines) for change in changes]
+    small: dict[str, list[_Carried]] = defaultdict(list)
     for target, held in carried.items():
         if not isinstance(target, Change):
             shares = _shares(held, deltas)
             if _largest(shares) >= LEAST_SHARE:
                 found.append(_of_part(*target, shares, by_key, lines))
+            elif target[1] is not None:
+                small[target[0]].append(held)
+    known = {finding.kind for finding in found}
+    found += [one for kind, several in small.items() for one in _together(kind, several, deltas, kind in known)]
     found += [Finding(kind, "also changed", text) for kind, text in versions]
     return tuple(sorted(found, key=lambda finding: (-_largest(finding.shares), finding.kind, finding.text)))
 
@@ -157,18 +178,61 @@ def _of_part(
     return Finding(kind, "observed", text, (key,), detail=detail, places=places, shares=shares)
 
 
+def _together(
+    kind: str, several: Sequence[_Carried], deltas: Mapping[tuple[str, str], Fraction], is_known: bool
+) -> Iterator[Finding]:
+    """What is small at each of several sites, as one finding where it is not small in all, as of a cache that is off,
+    or where it completes what is told of larger sites."""
+    whole = _Carried()
+    for held in several:
+        whole.sites |= held.sites
+        for at, value in held.amounts.items():
+            whole.amounts[at] += value
+    shares = _shares(whole, deltas)
+    if _largest(shares) >= (_LEAST_REST if is_known else LEAST_SHARE):
+        yield Finding(kind, "observed", words_of(kind, max(shares, key=_size).value), tuple(whole.sites), shares=shares)
+
+
 def _size(share: Share) -> Fraction:
     return abs(share.share or Fraction(0))
 
 
+def _owed(
+    part: Part, of_site: Mapping[str, Sequence[Change]], order: Mapping[str, float], said: Said | None
+) -> Iterator[tuple[list[Change], Fraction]]:
+    """The changes that a part goes to, with how much of it; no changes where it stands for itself."""
+    if part.kind != "asked" or part.site is None:
+        yield _owners(part, of_site, order), part.value
+        return
+    before = _before(part.site, of_site, order)
+    carried = Fraction(0)
+    if before is not None and said is not None:
+        since = [key for key, place in order.items() if order[before] <= place < order[part.site]]
+        heard = sum((said.growth.get(key, Fraction(0)) for key in since), Fraction(0)) * said.calls.get(part.site, 0)
+        if heard * part.value > 0:
+            carried = heard if abs(heard) < abs(part.value) else part.value
+            yield list(of_site[before]), carried
+    if rest := part.value - carried:
+        yield (
+            [change for change in of_site.get(part.site, ()) if change.kind == "prompt" and not change.is_system],
+            rest,
+        )
+
+
+def _before(site: str, of_site: Mapping[str, Sequence[Change]], order: Mapping[str, float]) -> str | None:
+    """The nearest changed site that is called before one."""
+    if site not in order:
+        return None
+    before = [key for key in of_site if key != site and order.get(key, 1.0e9) < order[site]]
+    return max(before, key=lambda key: (order[key], key), default=None)
+
+
 def _owners(part: Part, of_site: Mapping[str, Sequence[Change]], order: Mapping[str, float]) -> list[Change]:
-    """The changes that a part goes to; none where it stands for itself."""
     if part.kind in _FOR_THEMSELVES or part.site is None:
         return []
-    if part.kind in _OF_THOSE_BEFORE and part.site in order:
-        before = [key for key in of_site if key != part.site and order.get(key, 1.0e9) < order[part.site]]
-        if before:
-            return list(of_site[max(before, key=lambda key: (order[key], key))])
+    before = _before(part.site, of_site, order) if part.kind in _OF_THOSE_BEFORE else None
+    if before is not None:
+        return list(of_site[before])
     own = list(of_site.get(part.site, ()))
     wanted = {"prompt": "prompt", "tools": "tools", "reasoning": "settings"}.get(part.kind)
     if part.kind == "turn" and any(set(part.after) & change.added for change in own):

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_fanout.explain.learning import Site
 from pytest_fanout.explain.matching import Pair
@@ -29,6 +29,7 @@ class Change:
     detail: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     added: frozenset[str] = frozenset()  # tools
+    is_system: bool = False  # prompt
 
 
 @dataclass(slots=True)
@@ -51,14 +52,7 @@ def changes_of(pairs: Sequence[Pair], base: Sequence[VisitedTrial], run: Sequenc
         for change in _of_site(pair.key, pair.base, pair.run, _told(pair.base, base), _told(pair.run, run)):
             same = (change.kind, change.text, tuple(line for line in change.detail if line[:1] in "+-"))
             if same in found:
-                change = Change(
-                    change.kind,
-                    change.text,
-                    (*found[same].sites, pair.key),
-                    found[same].detail,
-                    found[same].found,
-                    change.added,
-                )
+                change = replace(found[same], sites=(*found[same].sites, pair.key), added=change.added)
             found[same] = change
     return tuple(found.values())
 
@@ -67,7 +61,8 @@ def _of_site(key: str, old: Site, new: Site, before: _Told, after: _Told) -> Ite
     if old.text != new.text:
         diff = text_diff(old.text, new.text)
         told = tuple(line[1:] for line in diff if line.startswith("+"))
-        yield Change("prompt", "system prompt" if new.has_system else "prompt", (key,), diff, told)
+        text = "system prompt" if new.has_system else "prompt"
+        yield Change("prompt", text, (key,), diff, told, is_system=new.has_system)
     yield from _of_tools(key, before.tools, after.tools)
     if set(before.models) != set(after.models):
         text = f"model: {_names(before.models)} -> {_names(after.models)}"

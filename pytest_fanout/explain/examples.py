@@ -31,14 +31,14 @@ def example(
     base: VisitedTrial,
     run: VisitedTrial,
     keys: tuple[Sequence[str], Sequence[str]],
-    labels: Mapping[str, str],
+    labels: tuple[Mapping[str, str], Mapping[str, str]],
     requests: tuple[Sequence[HttpRequest], Sequence[HttpRequest]],
 ) -> Example:
     """Both trials beside each other.
 
     Args:
         keys: the call site of each call, by side.
-        labels: of the call sites.
+        labels: of the call sites, by side.
         requests: what each call has sent, by side.
     """
     differs: tuple[str, ...] = ()
@@ -48,13 +48,13 @@ def example(
     if at is not None:
         before, after = requests[0][at], requests[1][at]
         if keys[0][at] != keys[1][at]:
-            names = [labels[side[at]] for side in keys]
+            names = [own[side[at]] for own, side in zip(labels, keys, strict=True)]
             differs = (f'another call site: "{names[0]}" -> "{names[1]}"',)
         differs += describe_changes(after.url, before.body, after.body, before.url)
     elif len(base.visits) != len(run.visits):
         at = shorter
         differs = ("no further call" if len(run.visits) == shorter else "a further call",)
-    trees = [_tree(trial, own, labels) for trial, own in zip((base, run), keys, strict=True)]
+    trees = [_tree(*side) for side in zip((base, run), keys, labels, strict=True)]
     return Example(run.task, base.trial, run.trial, trees[0], trees[1], None if at is None else at + 1, differs)
 
 

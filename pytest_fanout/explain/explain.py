@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pytest_fanout.explain.causes import findings_of
+from pytest_fanout.explain.causes import Said, findings_of
 from pytest_fanout.explain.changes import changes_of, version_changes
+from pytest_fanout.explain.labels import Labels, labels_of
 from pytest_fanout.explain.learning import Site, learn
 from pytest_fanout.explain.matching import Pair, match
 from pytest_fanout.explain.parts import (
@@ -50,6 +51,7 @@ class Matched:
     explanation: Explanation
     tasks: tuple[str, ...]  # that both sides have, defined alike and recorded
     keys: tuple[Mapping[tuple[str, int], Sequence[str]], ...]  # by side, task and trial: the site of each call
+    labels: tuple[Labels, Labels]  # by side and site: a changed site is called after the prompt of that side
 
 
 def explain(
@@ -75,6 +77,7 @@ def explain(
     )
     totals: list[ClassTotal] = []
     parts: list[Part] = []
+    said: dict[str, Said] = {}
     for metric in METRICS:
         values = [_means(side, metric) for side in (base, run)]
         if any(values[0].get(task) is None or values[1].get(task) is None for task in shared):
@@ -86,6 +89,8 @@ def explain(
                 sums(trials, group, metric, [task for task in tasks if task in shown], len(tasks))
                 for trials, group in zip((before, after), groups, strict=True)
             ]
+            if metric == "tokens":
+                said[scope] = _said(sides)
             total = _total(metric, scope, known, tasks)
             refused = Fraction(0)
             if metric == "attempts":
@@ -93,16 +98,33 @@ def explain(
             totals.append(total)
             parts += _parts(total, known, tasks, pairs, sides, refused)
     changes = changes_of(pairs, before, after)
+    labels = labels_of(pairs)
     explanation = Explanation(
         agent=agent,
         rule=RULE,
         totals=tuple(totals),
         parts=tuple(parts),
-        sites=_sites(pairs, {key for change in changes for key in change.sites}, (before, after), groups, shown),
-        findings=findings_of(parts, totals, changes, pairs, lines, version_changes(before, after)),
+        sites=_sites(pairs, labels[1], {key for one in changes for key in one.sites}, (before, after), groups, shown),
+        findings=findings_of(parts, totals, changes, pairs, lines, version_changes(before, after), said),
         notes=tuple(notes),
     )
-    return Matched(explanation, shown, tuple(_keys(*both) for both in zip((before, after), groups, strict=True)))
+    keys = tuple(_keys(*both) for both in zip((before, after), groups, strict=True))
+    return Matched(explanation, shown, keys, labels)
+
+
+def _said(sides: Sequence[Sums | None]) -> Said:
+    """Calls and growth of answers by site."""
+    calls: dict[str, Fraction] = {}
+    growth: dict[str, Fraction] = {}
+    for sign, side in zip((-1, 1), sides, strict=True):
+        if side is None:
+            return Said({}, {})
+        for (key, *_), number in side.calls.items():
+            calls[key] = calls.get(key, Fraction(0)) + number / 2
+        for ((key, *_), name), amount in side.amounts.items():
+            if name == "output":
+                growth[key] = growth.get(key, Fraction(0)) + sign * amount
+    return Said(calls, growth)
 
 
 def _shared(base: Side, run: Side) -> tuple[str, ...]:
@@ -182,6 +204,7 @@ def _parts(
 
 def _sites(
     pairs: Sequence[Pair],
+    labels: Labels,
     changed: set[str],
     sides: tuple[Sequence[VisitedTrial], Sequence[VisitedTrial]],
     groups: tuple[Groups, Groups],
@@ -199,7 +222,7 @@ def _sites(
         found.append(
             ExplainedSite(
                 key=pair.key,
-                label=pair.site.label,
+                label=labels[pair.key],
                 state=state,
                 api=pair.site.api,
                 models_base=_models(pair.base, sides[0]),

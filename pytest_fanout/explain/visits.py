@@ -144,13 +144,13 @@ def _followed(system: str, turns: tuple[tuple[str, str], ...], attempt: Attempt,
     """The latest earlier call whose conversation this one goes on with."""
     if attempt.parent_id in seen.ids:
         return seen.ids[str(attempt.parent_id)]
-    if asked := [seen.asked_by[key] for key in attempt.tool_results_in if key in seen.asked_by]:
-        return max(asked)
+    # of a conversation that was answered after its tools, that answer is the later call
+    asked = max((seen.asked_by[key] for key in attempt.tool_results_in if key in seen.asked_by), default=None)
     if not any(role == "assistant" for role, _ in turns):
-        return None
+        return asked
     # a short answer may stand in a worked example as well
     said = {text for role, text in turns if role == "assistant" and len(text) >= _TELLING}
-    for number in range(len(seen.visits) - 1, -1, -1):
+    for number in range(len(seen.visits) - 1, -1 if asked is None else asked, -1):
         before = seen.visits[number]
         if before.system != system:
             continue
@@ -159,7 +159,7 @@ def _followed(system: str, turns: tuple[tuple[str, str], ...], attempt: Attempt,
             return number
         if seen.answers[number] in said:  # a context that was cut at its start
             return number
-    return None
+    return asked
 
 
 def _fresh(attempt: Attempt, follows: int | None, seen: _Seen) -> tuple[str, ...]:

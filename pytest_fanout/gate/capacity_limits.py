@@ -293,7 +293,7 @@ class CapacityLimits:
         rules = self._budget.judge_for(agent)
         if measured.draw == "same" or not limit.evidence or _is_shown(values, rules):
             return Problem("over-limit", text, "regressed", agent)
-        shown = "in an unknown share" if values.above is None else f"in {values.above:.0%}"
+        shown = "in an unknown share" if values.above is None else f"in {values.above * 100:.0f} %"
         return Problem(
             "capacity-not-shown",
             f"{text}, and {shown} of eval sets like this one it is above: not enough to tell from luck",

@@ -37,6 +37,7 @@ from pytest_fanout.records import (
     Run,
     TaskRun,
 )
+from pytest_fanout.report.summary import number
 
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
@@ -361,7 +362,7 @@ def _of_metrics(
             problems.append(
                 Problem(
                     "over-max",
-                    f"{where} is {metric.run}, above the maximum {top} of budget.toml, "
+                    f"{where} is {metric.run:,}, above the maximum {top:,} of budget.toml, "
                     "which no approval and no waiver lifts",
                     "regressed",
                     agent,
@@ -381,7 +382,7 @@ def _of_metrics(
                 problems.append(
                     Problem(
                         "over-ceiling",
-                        f"{where} is {metric.run}, above the ceiling {metric.ceiling} of {covering.path}",
+                        f"{where} is {metric.run:,}, above the ceiling {number(metric.ceiling)} of {covering.path}",
                         "regressed",
                         agent,
                     )
@@ -390,8 +391,7 @@ def _of_metrics(
             problems.append(
                 Problem(
                     "over-limit",
-                    f"{where} {'unknown' if metric.base is None else metric.base} -> {metric.run} "
-                    f"(limit {metric.limit})",
+                    f"{where} {number(metric.base)} -> {number(metric.run)} (limit {number(metric.limit)})",
                     "regressed",
                     agent,
                 )

@@ -130,7 +130,7 @@ def _invalid(trials: tuple[TaskRun, ...], agent: str, limits: Iterable[Limit]) -
     if gated and calls and Fraction(unknown, calls) > UNKNOWN_USAGE_SHARE:
         yield Problem(
             "usage-unknown",
-            f"{agent}: {unknown} of {calls} model calls came without usage, more than 5 %, so that "
+            f"{agent}: {unknown:,} of {calls:,} model calls came without usage, more than 5 %, so that "
             f"{', '.join(gated)} cannot be judged; mend: let the client ask for usage (stream_options.include_usage)",
             "invalid",
             agent,

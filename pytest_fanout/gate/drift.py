@@ -125,11 +125,11 @@ def _is_spoken_of(approvals: Sequence[Approval], agent: str, growth: Growth, rul
 def drift_words(growth: Growth, rules: JudgeRules) -> str:
     """One line for the reviewer."""
     words = (
-        f"{growth.name} grew {growth.before} -> {growth.now} over the approvals of {rules.drift_days} days, "
-        f"more than {percent(rules.drift)}"
+        f"{growth.name} grew {growth.before:,} -> {growth.now:,} over the approvals of {rules.drift_days} days, "
+        f"more than {percent(rules.drift).replace('%', ' %')}"
     )
     if growth.first is not None and growth.first != growth.before:
-        words += f" (since the first anchor {growth.first} -> {growth.now})"
+        words += f" (since the first anchor {growth.first:,} -> {growth.now:,})"
     return words
 
 

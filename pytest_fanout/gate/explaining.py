@@ -218,7 +218,6 @@ class _Sides:
         return self._visited[recording.digest]
 
     def _example(self, task: str, base: Side, run: Side, matched: Matched) -> Example:
-        labels = {site.key: site.label for site in matched.explanation.sites}
         before, after = typical(base.trials, task), typical(run.trials, task)
         old = self._of_base(task, before.trial)
         new = RecordingStore(self.settings.recordings).load(self.agent, task, after.trial)
@@ -230,7 +229,7 @@ class _Sides:
             before,
             after,
             (matched.keys[0][task, before.trial], matched.keys[1][task, after.trial]),
-            labels,
+            matched.labels,
             (sent[0], sent[1]),
         )
 

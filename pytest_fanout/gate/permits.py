@@ -47,7 +47,7 @@ def covers(approval: Approval, target: Target, today: date) -> str | None:
         if bound is None:
             return f"it says nothing of {name}"
         if value > bound:
-            return f"it covers {name} up to {bound}, and this is {value}"
+            return f"it covers {name} up to {bound:,}, and this is {value:,}"
     return None
 
 

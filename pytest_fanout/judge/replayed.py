@@ -45,7 +45,7 @@ def judge_replayed(draw: Draw) -> Comparison:
             )
         )
         if result.over:
-            text = f"{result.name} {result.base} -> {result.run} (limit {result.limit})"
+            text = f"{result.name} {_told(result.base)} -> {_told(result.run)} (limit {_told(result.limit)})"
             reasons.append(Reason("over-limit", text, "regressed"))
         changed = [task for task in shared if sorted(map(_key, before[task])) != sorted(map(_key, after[task]))]
         if changed:
@@ -64,3 +64,7 @@ def judge_replayed(draw: Draw) -> Comparison:
 
 def _key(value: int | None) -> int:
     return -1 if value is None else value
+
+
+def _told(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"

@@ -68,7 +68,7 @@ def of_fleet(plan: FleetPlan) -> list[str]:
         lines.append(_cliffs(base, run))
     for use in run.quotas[:1]:
         mark = ": over quota" if use.share > 1 else ""
-        lines.append(f"{use.share:.0%} of {use.name} in 99 % of minutes{mark}")
+        lines.append(f"{use.share * 100:.0f} % of {use.name} in 99 % of minutes{mark}")
     if run.usd_per_month is not None:
         before = ""
         if (
@@ -101,7 +101,9 @@ def _cliffs(base: Side | None, run: Side) -> str:
     most = max(len(cell.cliffs) for cell in run.cliffs.cells)
     if base is not None and base.cliffs is not None and base.cliffs.survivable != run.cliffs.survivable:
         after = f"{survived(base.cliffs.survivable)} -> {after}"
-    return f"cliffs survivable {after} of {most}, on {run.cliffs.gpus_available:,.0f} GPUs driven to {RHO_MAX:.0%}"
+    return (
+        f"cliffs survivable {after} of {most}, on {run.cliffs.gpus_available:,.0f} GPUs driven to {RHO_MAX * 100:.0f} %"
+    )
 
 
 def survived(count: int | None) -> str:

@@ -142,14 +142,33 @@ def growth(result: ClassResult) -> list[TaskDelta]:
     ]
 
 
-def site_text(delta: SiteDelta) -> str:
-    """``new call site in research: "You verify…" (gpt-4o): 1.25 calls a trial``."""
+def site_text(delta: SiteDelta, beside: Sequence[SiteDelta] = ()) -> str:
+    """``new call site in research: "You verify…" (gpt-4o), 1.25 calls a trial``.
+
+    Args:
+        beside: what else is told. Of prompts only the beginning is kept, so that two that begin alike say so.
+    """
     calls = f"{_hundredths(delta.calls_base)} -> {_hundredths(delta.calls_run)}"
     if delta.change == "new":
         calls = _hundredths(delta.calls_run)
     word = {"new": "new call site", "more": "more often", "gone": "gone"}.get(delta.change, delta.change)
     label = delta.site.label or "no system prompt"
-    return f'{word} in {delta.agent}: "{label}" ({delta.site.model or delta.site.api}), {calls} calls a trial'
+    how = f"{delta.site.model or delta.site.api}{_apart(delta, beside)}"
+    return f'{word} in {delta.agent}: "{label}" ({how}), {calls} calls a trial'
+
+
+def _apart(delta: SiteDelta, beside: Sequence[SiteDelta]) -> str:
+    """What tells a site from another of its class with the same label."""
+    own = delta.site
+    alike = [
+        other.site
+        for other in beside
+        if other.agent == delta.agent and other.site.label == own.label and other.site.fingerprint != own.fingerprint
+    ]
+    if any(other.tools != own.tools for other in alike):
+        return f", tools {', '.join(own.tools)}" if own.tools else ", no tools"
+    same = any((other.model, other.api) == (own.model, own.api) for other in alike)
+    return ", one of several prompts that begin so" if same else ""
 
 
 def _hundredths(value: int | None) -> str:

@@ -79,7 +79,7 @@ def formulas(demands: Sequence[tuple[date, Mapping[str, ClassDemand]]]) -> list[
 
 def _row(week: ForecastWeek, provider: bool) -> tuple[str, ...]:
     if provider:
-        figures: tuple[str, ...] = ("-" if week.quota_share is None else f"{week.quota_share:.0%}",)
+        figures: tuple[str, ...] = ("-" if week.quota_share is None else f"{week.quota_share * 100:.0f} %",)
     else:
         ends = "-" if week.gpus_p95_interval is None else interval(week.gpus_p95_interval)
         figures = (

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from pytest_fanout.records import CallSite, ClassResult, Run, TaskRun, Verdict
@@ -126,17 +127,26 @@ def _trial(trial: TaskRun, sites: _SiteKeys) -> dict[str, Any]:
     return {**plain(trial, without=_NOT_IN_A_TRIAL), "call_sites": [sites.key(site) for site in trial.call_sites]}
 
 
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...] | None:
+    """The fields of a record; None of what is none."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
+
+
 def plain(value: Any, *, without: Iterable[str] = ()) -> Any:
     """Records as objects, tuples as arrays, mappings sorted; a number that JSON cannot hold is not known.
 
     A fraction is an object: ``value`` to six decimals for people, ``exact`` as ``"14/3"``.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: plain(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if field.name not in without
-        }
+    kind: Any = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    names = _fields(kind)
+    if names is not None:
+        return {name: plain(getattr(value, name)) for name in names if name not in without}
     if isinstance(value, Mapping):
         return {key: plain(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):

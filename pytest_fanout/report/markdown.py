@@ -6,6 +6,7 @@ Everything that came from outside stands in code spans, where nothing pings, lin
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
 from pytest_fanout.records import Explanation, Run, Verdict
 from pytest_fanout.report import capacity, facts, summary
@@ -49,14 +50,14 @@ def _words(text: str) -> str:
     return code(text)
 
 
-def explained(explanation: Explanation, *, redacted: bool = False) -> str:
-    """One explanation whole: its findings as a list, the rest as a block of text."""
-    from pytest_fanout.report.why import all_lines, finding_text
+def explained(explanation: Explanation, lines_of: Callable[..., Iterable[str]], *, redacted: bool = False) -> str:
+    """One explanation whole: its findings as a list, what ``lines_of`` makes of it as a block of text."""
+    from pytest_fanout.report.why import finding_text
 
     lines = [f"### Why {code(explanation.agent)} moved", ""]
     lines += [f"- **{one.label}** {code(finding_text(explanation, one))}" for one in explanation.findings]
     fence = "````"
-    block = "\n".join(all_lines(explanation, redacted=redacted)).replace(fence, "'" * len(fence))
+    block = "\n".join(lines_of(explanation, redacted=redacted)).replace(fence, "'" * len(fence))
     fold = "<details><summary>Parts, call sites and examples</summary>"
     return "\n".join((*lines, "", fold, "", f"{fence}text", block, fence, "", "</details>"))
 
@@ -176,7 +177,9 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
         sections.append(("Why it moved", why))
     sites = facts.told_sites(verdict)
     if sites:
-        sections.append((plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d))}" for d in sites]))
+        sections.append(
+            (plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d, sites))}" for d in sites])
+        )
     assumptions = [
         f"- {code(item.agent)} {code(text)}"
         for item in verdict.projections

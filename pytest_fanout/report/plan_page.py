@@ -154,14 +154,20 @@ def _of_fleet(plan: FleetPlan) -> list[Section]:
     if run.cliffs is not None:
         found.append(
             Section(
-                f"Cliffs: GPUs by the mean, driven to {RHO_MAX:.0%} in place of what is planned",
+                f"Cliffs: GPUs by the mean, driven to {RHO_MAX * 100:.0f} % in place of what is planned",
                 ("combination", "GPUs", "of today", "short by", ""),
                 tuple(_cells(run.cliffs)),
             )
         )
     if run.quotas:
         rows = [
-            (use.name, number(use.used_p99), f"{use.quota:,}", f"{use.share:.0%}", "OVER" if use.share > 1 else "")
+            (
+                use.name,
+                number(use.used_p99),
+                f"{use.quota:,}",
+                f"{use.share * 100:.0f} %",
+                "OVER" if use.share > 1 else "",
+            )
             for use in run.quotas
         ]
         found.append(Section("Quotas", ("quota", "used (p99)", "quota", "share", ""), tuple(rows)))
@@ -198,7 +204,7 @@ def _cells(cliffs: Cliffs) -> list[tuple[str, ...]]:
             " + ".join(cell.cliffs) or "none",
             number(cell.gpus),
             "-" if cell.demand_ratio is None else f"x{times(cell.demand_ratio)}",
-            "-" if cell.degradation is None else f"{cell.degradation:.0%}",
+            "-" if cell.degradation is None else f"{cell.degradation * 100:.0f} %",
             "fits" if cell.fits else "FAILS",
         )
         for cell in cliffs.cells
@@ -211,7 +217,7 @@ def _reservation(run: Side) -> list[Section]:
         return []
     lines = (
         f"cheapest: reserve {counted(plan.gpus_newsvendor, 'GPU')} and rent the rest by the hour; "
-        f"{plan.burst_share:.0%} of GPU hours are rented",
+        f"{plan.burst_share * 100:.0f} % of GPU hours are rented",
         f"cost of an hour, in reserved GPU hours: {number(plan.cost_newsvendor)}; with the minimum of "
         f"{plan.gpus_minimum:,} reserved {number(plan.cost_minimum)}; with the 99th percentile "
         f"{number(plan.cost_peak)}",

@@ -96,7 +96,7 @@ def demand_axes(axes: Any, run: DemandCurve, base: DemandCurve | None, available
         axes.axvline(available, color=_CAPACITY, lw=1.5, label=f"capacity: {available:,.0f}")
     axes.set_ylim(0, 1.02)
     axes.set_xlim(left=0)
-    axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axes.yaxis.set_major_formatter(lambda share, _: f"{share * 100:.0f} %")
     axes.grid(True, color="#e3e6ea", lw=0.6)
     axes.legend(loc="lower right", framealpha=1, edgecolor="none")
 
@@ -119,7 +119,7 @@ def cliff_axes(axes: Any, cliffs: Cliffs) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, most * 1.55)
     axes.set_xlabel(
-        f"GPUs by the mean, driven to {RHO_MAX:.0%}; the line: {cliffs.gpus_available:,.0f} that can be had"
+        f"GPUs by the mean, driven to {RHO_MAX * 100:.0f} %; the line: {cliffs.gpus_available:,.0f} that can be had"
     )
 
 
@@ -130,5 +130,5 @@ def _of_cell(cell: CliffCell) -> str:
     return (
         f"{number(cell.gpus)}, fits"
         if cell.fits
-        else f"{number(cell.gpus)}, FAILS by {cell.degradation or 0:.0%} of demand"
+        else f"{number(cell.gpus)}, FAILS by {(cell.degradation or 0) * 100:.0f} % of demand"
     )

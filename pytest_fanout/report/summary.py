@@ -304,7 +304,8 @@ def problem_groups(run: Run, verdict: Verdict, *, notices: bool) -> list[Problem
     groups: dict[tuple[str, str, str, str | None], dict[str, None]] = {}
     for agent, task, problem in found:
         if (problem.verdict == "notice") == notices:
-            tasks = groups.setdefault((problem.verdict, problem.slug, problem.text, agent), {})
+            text = problem.text.removeprefix(f"{agent}: ")  # stands before it wherever a group is told
+            tasks = groups.setdefault((problem.verdict, problem.slug, text, agent), {})
             if task is not None:
                 tasks[task] = None
     said = [ProblemGroup(code, slug, text, agent, tuple(tasks)) for (code, slug, text, agent), tasks in groups.items()]

@@ -21,11 +21,14 @@ MOST_CHARACTERS = 1_000  # of one paragraph
 _COLOURS = {"within": "32", "waived": "33", "over": "31", "not_measured": "31"}
 
 
-def render(run: Run, verdict: Verdict, *, width: int = 80, ascii_only: bool = False, color: bool = False) -> str:
+def render(
+    run: Run, verdict: Verdict, *, width: int = 80, ascii_only: bool = False, color: bool = False, page_at: str = ""
+) -> str:
     """The whole report, lines of at most ``width`` columns (40 at least), without a final newline.
 
     Everything that came from outside (ids, prompts, model text) is escaped. ``ascii_only``: for consoles that cannot
-    encode the rest. ``color`` paints the first line and the exceeded rows and changes no text.
+    encode the rest. ``color`` paints the first line and the exceeded rows and changes no text. ``page_at``: where the
+    HTML page stands.
     """
     page = _Page(max(width, 40), ascii_only)
     page.text(summary.headline(run, verdict), indent=2)
@@ -43,6 +46,8 @@ def render(run: Run, verdict: Verdict, *, width: int = 80, ascii_only: bool = Fa
     _capacity(page, verdict)
     _problems(page, run, verdict, notices=True)
     _session(page, run, verdict)
+    if page_at:
+        page.labelled("page", page_at)
     _next(page, run, verdict)
     lines = page.lines
     if color:
@@ -181,7 +186,7 @@ def _problems(page: _Page, run: Run, verdict: Verdict, *, notices: bool) -> None
     texts = []
     for group in groups[:MOST_PROBLEMS]:
         code = "" if notices else f"{group.verdict}: "
-        where = f"{group.where}: " if group.where and not group.text.startswith(f"{group.where}:") else ""
+        where = f"{group.where}: " if group.where else ""
         texts.append(f"{code}{where}{summary.one_line(group.text)} [{group.slug}]")
     if len(groups) > MOST_PROBLEMS:
         texts.append(f"{len(groups) - MOST_PROBLEMS:,} more in the report")
@@ -224,7 +229,7 @@ def _sites(page: _Page, verdict: Verdict) -> None:
                 page.labelled("", line, indent=2)
             page.labelled("", f"all of it: fanout-baseline why --agent {explanation.agent}", indent=2)
     told = facts.told_sites(verdict)
-    texts = [facts.site_text(delta) for delta in told[:MOST_SITES]]
+    texts = [facts.site_text(delta, told) for delta in told[:MOST_SITES]]
     if len(told) > MOST_SITES:
         texts.append(f"{len(told) - MOST_SITES:,} more in the report")
     page.all_labelled("sites", texts)

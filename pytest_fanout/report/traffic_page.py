@@ -70,13 +70,13 @@ def _says(each: ClassTraffic) -> list[str]:
 def _event(event: PlanningEvent) -> str:
     """Tasks per user and day alone make an event; what users and tokens did stands apart."""
     apart = [
-        f"{name} {change:+.0%}"
+        f"{name} {change * 100:+.0f} %"
         for name, change in (("users a day", event.users_change), ("tokens a task", event.tokens_change))
         if change is not None
     ]
     beside = f" (apart from that: {', '.join(apart)})" if apart else ""
     return (
-        f"planning event: tasks per user and day {event.before:.2f} -> {event.after:.2f} ({event.change:+.0%}) "
+        f"planning event: tasks per user and day {event.before:.2f} -> {event.after:.2f} ({event.change * 100:+.0f} %) "
         f"in the week from {event.monday}{beside}"
     )
 
@@ -136,7 +136,7 @@ def _weights(each: ClassTraffic) -> list[Section]:
         return []
     count = len(each.weights)
     ordered = sorted(each.weights.items(), key=lambda pair: (-pair[1], pair[0]))
-    rows = [(task, f"{share:.2%}", f"{share * count:.4g}", "") for task, share in ordered[:_MOST_WEIGHTS]]
+    rows = [(task, f"{share * 100:.2f} %", f"{share * count:.4g}", "") for task, share in ordered[:_MOST_WEIGHTS]]
     lines = [f"and {count - _MOST_WEIGHTS:,} more, all of them with --format json"] if count > _MOST_WEIGHTS else []
     tasks = max(1, each.tasks)
     # of a share of one half, which is known least
@@ -153,7 +153,7 @@ def _weights(each: ClassTraffic) -> list[Section]:
 def _percent(share: float | None) -> str:
     if share is None:
         return "-"
-    return f"{share:.1%}" if 0 < share < 0.1 else f"{share:.0%}"
+    return f"{share * 100:.1f} %" if 0 < share < 0.1 else f"{share * 100:.0f} %"
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,8 @@ from pytest_fanout.records import ClassTotal, Example, Explanation, Finding, Par
 from pytest_fanout.report.summary import plural
 
 _UNITS = {"fanout": "call", "attempts": "attempt", "tokens": "token", "uncached_tokens": "token"}
-_NAMES = {
+#: The metrics in words.
+NAMES = {
     "fanout": "calls",
     "attempts": "attempts",
     "tokens": "tokens",
@@ -21,6 +22,7 @@ _SCOPES = {"mean": "mean", "p95": "mean of the tasks at or above p95"}
 _MOST_PARTS = 12
 _MOST_CALLS = 40  # of a tree
 _MOST_DETAIL = 20
+_REDACTED = "redacted: prompts, settings and requests are left out"
 
 
 def figure(value: Fraction | None) -> str:
@@ -40,7 +42,7 @@ def percent(share: Fraction | None) -> str:
 def headline(explanation: Explanation) -> str:
     """``research: 8 -> 22 calls and 900 -> 2,400 tokens a task``."""
     moved = [
-        f"{figure(total.base)} -> {figure(total.run)} {_NAMES[total.metric]}"
+        f"{figure(total.base)} -> {figure(total.run)} {NAMES[total.metric]}"
         for total in explanation.totals
         if total.scope == "mean" and total.metric in ("fanout", "tokens")
     ]
@@ -64,7 +66,7 @@ def finding_text(explanation: Explanation, finding: Finding) -> str:
     if main is not None:
         total = next(t for t in explanation.totals if (t.metric, t.scope) == (main.metric, main.scope))
         word = "growth" if total.delta > 0 else "fall"
-        start = f"{percent(main.share)} of the {word} in {_NAMES[main.metric]}: "
+        start = f"{percent(main.share)} of the {word} in {NAMES[main.metric]}: "
     where = f" ({', '.join(finding.places[:2])})" if finding.places else ""
     beside = f", together with: {', '.join(finding.beside)}" if finding.beside else ""
     name = _quoted(explanation, finding.sites)
@@ -73,7 +75,7 @@ def finding_text(explanation: Explanation, finding: Finding) -> str:
 
 def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[str]:
     """All of it, as lines."""
-    told = _worth_telling(explanation.totals)
+    told = worth_telling(explanation.totals)
     yield headline(explanation)
     yield ""
     yield "findings"
@@ -108,19 +110,33 @@ def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[s
     yield ""
     yield f"rule: {explanation.rule}"
     if redacted:
-        yield "redacted: prompts, settings and requests are left out"
+        yield _REDACTED
+
+
+def task_lines(explanation: Explanation, task: str, *, redacted: bool = False) -> Iterator[str]:
+    """One task, call by call, below one line on its class."""
+    yield headline(explanation)
+    own = [example for example in explanation.examples if example.task == task]
+    if not own:
+        yield f"task {task}: nothing to lay side by side: it is not on both sides, or its recordings cannot be read"
+    for shown in own:
+        yield ""
+        yield from _example_lines(shown)
+    yield from (f"note: {note}" for note in explanation.notes)
+    if redacted:
+        yield _REDACTED
 
 
 def share_lines(explanation: Explanation, finding: Finding) -> Iterator[str]:
     """What a finding carries, a line for each metric and scope that is worth telling."""
-    told = _worth_telling(explanation.totals)
+    told = worth_telling(explanation.totals)
     for share in finding.shares:
         if (share.metric, share.scope) in told:
             kind = " that no cache served" if share.metric == "uncached_tokens" else ""
             yield f"{signed(share.value)} {_unit(share)}{kind} a task ({_SCOPES[share.scope]}), {percent(share.share)}"
 
 
-def _worth_telling(totals: Sequence[ClassTotal]) -> set[tuple[str, str]]:
+def worth_telling(totals: Sequence[ClassTotal]) -> set[tuple[str, str]]:
     """Metric and scope of totals; attempts without any retry, and tokens where no cache is used, say nothing new."""
     plain = {"attempts": "fanout", "uncached_tokens": "tokens"}
     known = {(total.metric, total.scope): (total.base, total.run) for total in totals}
@@ -134,7 +150,7 @@ def _worth_telling(totals: Sequence[ClassTotal]) -> set[tuple[str, str]]:
 def _total_lines(explanation: Explanation, total: ClassTotal) -> Iterator[str]:
     where = f", {plural(len(total.tasks), 'task')}" if total.scope == "p95" else ""
     yield (
-        f"{_NAMES[total.metric]} a task, {_SCOPES[total.scope]}{where}: "
+        f"{NAMES[total.metric]} a task, {_SCOPES[total.scope]}{where}: "
         f"{figure(total.base)} -> {figure(total.run)} ({signed(total.delta)})"
     )
     own = [part for part in explanation.parts if (part.metric, part.scope) == (total.metric, total.scope)]

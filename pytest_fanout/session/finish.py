@@ -154,6 +154,7 @@ class Finish:
     pytest_exit: int
     masker: Masker
     page: Page | None = None
+    report: Path | None = None
 
     def judge(
         self, profiles: Callable[[], Sequence[Any]] = tuple, codecs: Callable[[], Sequence[Any]] = tuple
@@ -173,7 +174,7 @@ class Finish:
         try:
             repo = Repository.find(self.settings.root)
             if repo is not None:
-                run = replace(run, base=repo.resolve_base(self.base_option), head=repo.head())
+                run = replace(run, base=repo.resolve_base(self.base_option), head=repo.head(self.outputs()))
             verdict = gate.evaluate(run, repo, self.settings, today=datetime.now(UTC).date(), now=int(time.time()))
             verdict = with_costs(
                 verdict,
@@ -206,6 +207,10 @@ class Finish:
         run, verdict = self._shown(run, verdict)
         written = self.page.written(run, verdict, past)
         return run, written if written is verdict else self.masker.record(written)
+
+    def outputs(self) -> tuple[Path, ...]:
+        """What this run writes beside recordings, wherever it was told to."""
+        return tuple(filter(None, (self.report, self.page.path if self.page is not None else None)))
 
     def _shown(self, run: Run, verdict: Verdict) -> tuple[Run, Verdict]:
         """Both without secrets. Trials were masked where they were measured."""
@@ -338,11 +343,12 @@ class Finish:
         """The terminal report, in characters that the terminal can show."""
         from pytest_fanout.report.terminal import render
 
-        text = render(run, verdict, width=width)
+        page_at = self.page.shown_at if self.page is not None else ""
+        text = render(run, verdict, width=width, page_at=page_at)
         try:
             text.encode(encoding)
         except (UnicodeEncodeError, LookupError):
-            text = render(run, verdict, width=width, ascii_only=True)
+            text = render(run, verdict, width=width, ascii_only=True, page_at=page_at)
         if os.environ.get("GITHUB_ACTIONS") == "true":
             from pytest_fanout.report.github import stop_commands
 

@@ -47,7 +47,7 @@ def page_of(config: pytest.Config, report: Path, run_id: str) -> Page | None:
         )
     if not config.option.collectonly:
         write_atomically(path, render_plain("not measured", "run not finished", run_id).encode())
-    return Page(path)
+    return Page(path, given)
 
 
 def check_extra() -> None:
@@ -68,14 +68,17 @@ def check_extra() -> None:
 class Page:
     """The file, and the verdict that it shows."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, given: str = "") -> None:
+        self.path = path
+        self.shown_at = ""  # as the option gives it, once the page of a verdict stands there
+        self._given = given or path.name
         self._shown: tuple[Run, Verdict] | None = None
 
     def written(self, run: Run, verdict: Verdict, past: Past) -> Verdict:
         """Write the page; the verdict again, with a notice where that failed."""
         try:
-            write_atomically(self._path, render(run, verdict, past).encode())
+            write_atomically(self.path, render(run, verdict, past).encode())
+            self.shown_at = self._given
         except Exception as error:
             # whatever is wrong with a picture, the verdict stands and its report is written
             what = (
@@ -98,7 +101,7 @@ class Page:
         if is_same and is_stored:
             return None
         try:
-            write_atomically(self._path, render_taken_back(run, verdict).encode())
+            write_atomically(self.path, render_taken_back(run, verdict).encode())
         except FanoutError as error:
             return error
         return None

@@ -456,6 +456,7 @@ class FanoutSession:
             pytest_exit=int(session.exitstatus),
             masker=self.masker,
             page=self.page,
+            report=self.report,
         )
         hook = self.config.hook
         run, verdict = finish.judge(

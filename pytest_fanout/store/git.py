@@ -76,9 +76,10 @@ class Repository:
         name = done.stdout.decode("ascii", "replace").strip()
         return name if done.returncode == 0 and _SHA.match(name) else None
 
-    def head(self) -> Head:
+    def head(self, outputs: Sequence[Path] = ()) -> Head:
         """The commit that is checked out. ``dirty``: a tracked file of the repository differs from it, staged or not,
-        or the project's folder holds an untracked file that is not ignored."""
+        or the project's folder holds an untracked file that is not ignored. ``outputs``: files that this run writes;
+        untracked, they are no change of the project."""
         rev = self.resolve("HEAD")
         if rev is None:
             return Head(None, dirty=True)
@@ -86,7 +87,9 @@ class Repository:
         tracked = self._run("status", "--porcelain=v1", "-z", "--untracked-files=no")
         if tracked:
             return Head(rev, dirty=True, merges=merges)
-        return Head(rev, dirty=bool(self._untracked()), merges=merges)
+        own = {os.path.realpath(path) for path in outputs}
+        names = (name.decode("utf-8", "surrogateescape") for name in self._untracked().split(b"\0") if name)
+        return Head(rev, dirty=any(os.path.realpath(self.root / name) not in own for name in names), merges=merges)
 
     def _untracked(self) -> bytes:
         where = self.prefix or "."

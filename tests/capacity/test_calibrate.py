@@ -110,7 +110,7 @@ def test_scrapes_give_kv_share_and_queue():
     point = made.calibration.points[4]
     assert (point.concurrency, point.kv_share, point.queue_depth) == (64, pytest.approx(0.5), 2.0)
     assert made.calibration.points[3].kv_share is None
-    assert made.notes[0].startswith("a.txt: 25% of the input was found in the prefix cache: the server reads new input")
+    assert made.notes[0].startswith("a.txt: 25 % of the input was found in the prefix cache: the server reads new")
 
 
 def test_a_rate_of_reading_can_be_given():
@@ -150,7 +150,7 @@ def test_a_load_that_little_contradicts_is_refused():
     load = replace(LOADS[2], source="c16.json", requests_per_s=5.232, residency_ms=2_695.12)
 
     assert refused([LOADS[0], load, READING]) == (
-        "c16.json: kept 16 requests in flight, and 5.23 a second x 2.7 s are 14.1: more than 10% apart\n"
+        "c16.json: kept 16 requests in flight, and 5.23 a second x 2.7 s are 14.1: more than 10 % apart\n"
         "  mend: measure it for longer: 10 requests for each one in flight, after as many to warm up\n"
         "  see: docs/messages.md#unsteady-load"
     )

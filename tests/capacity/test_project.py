@@ -444,7 +444,7 @@ def test_assumptions_of_a_bare_fleet():
         "performance overview, NVIDIA, max load, no prefix reuse; two-point fit.",
         "Not among what GPUs are counted for: memory (how long calls take is not known); latency (the time between "
         "tokens under load is not known without a calibration).",
-        "By compute, GPUs are planned at 70% utilisation (default); no spare, no retries, no failover.",
+        "By compute, GPUs are planned at 70 % utilisation (default); no spare, no retries, no failover.",
         "An eval set of 1 task is not traffic (every task counts the same).",
         "Tasks in flight use recorded durations, of an idle server: under load they are more.",
     )

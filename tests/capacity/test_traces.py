@@ -383,8 +383,8 @@ def test_a_planning_event(tmp_path: Path) -> None:
     assert [week["users_per_day"] for week in support["weeks"]] == [2, 2, 2, 2]
     assert [event["monday"] for event in support["events"]] == ["2026-06-08"]
     assert (
-        "- support: planning event: tasks per user and day 10.00 -> 11.00 (+10%) in the week from 2026-06-08 "
-        "(apart from that: users a day +0%, tokens a task +0%)\n"
+        "- support: planning event: tasks per user and day 10.00 -> 11.00 (+10 %) in the week from 2026-06-08 "
+        "(apart from that: users a day +0 %, tokens a task +0 %)\n"
     ) in call(path).stdout
 
 

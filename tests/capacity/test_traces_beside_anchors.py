@@ -87,11 +87,11 @@ def test_an_eval_set_like_production(tmp_path: Path, monkeypatch: pytest.MonkeyP
     page = CliRunner().invoke(main, ["traces", "tasks.jsonl"], catch_exceptions=False).stdout
 
     assert page.startswith(
-        "WHAT THAT SAYS\n\n- support fanout: the gate's p95 is 19, production's 19 (x1.00); 0% of its tasks exceed "
+        "WHAT THAT SAYS\n\n- support fanout: the gate's p95 is 19, production's 19 (x1.00); 0 % of its tasks exceed "
         "every trial of the eval set\n"
     )
-    assert re.search(r"^support fanout +10 +10 +19 +19 +x1\.00 +0\.00 +0%$", page, re.MULTILINE)
-    assert re.search(r"^t01 +5\.00% +1$", page, re.MULTILINE)
+    assert re.search(r"^support fanout +10 +10 +19 +19 +x1\.00 +0\.00 +0 %$", page, re.MULTILINE)
+    assert re.search(r"^t01 +5\.00 % +1$", page, re.MULTILINE)
     assert "UNLIKE" not in page
 
 

@@ -165,7 +165,7 @@ def test_caps_hold(model: ModelServer, here: Here) -> None:
     done = here(model, "--cap", "fanout=2", "--", "sh", "-c", f"{ASK}; {ASK}; {ASK}")
 
     assert (done.stdout, len(model.generated)) == ("200 200 400 ", 2)
-    assert done.stderr.startswith("fanout-gateway: command has used 100% of its cap fanout\n")
+    assert done.stderr.startswith("fanout-gateway: command has used 100 % of its cap fanout\n")
     assert "; stopped at its cap fanout = 2\n" in done.stderr
 
 

@@ -99,7 +99,7 @@ def test_a_pipe_gets_whole_lines_and_no_colour(world: World) -> None:
     text = call("verify")
 
     assert "\x1b" not in text
-    assert "    regressed: support: tokens.p95 1900 -> 2500 (limit 2399)" in text.splitlines()
+    assert "    regressed: support: tokens.p95 1,900 -> 2,500 (limit 2,399)" in text.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from made_agents import JSON, Made, result, tool
+from made_agents import JSON, Made, result, side, tool
 
 from pytest_fanout.explain.visits import visited_trial
 from pytest_fanout.meter.samples import turns_of
@@ -154,3 +154,22 @@ def test_anthropic_in_a_stream_is_read_alike() -> None:
     assert (first.input_tokens, first.cached_input_tokens, first.output_tokens) == (10, 3, 5)
     assert (second.kind, second.after, second.follows) == ("turn", ("search",), 0)
     assert [role for role, _ in second.turns] == ["user", "assistant", "result"]
+
+
+def test_an_answer_that_is_rejected_after_tools_were_used() -> None:
+    """The results are sent again with it: it goes on with the answer, and not with the call that asked for the tool."""
+
+    def agent(made: Made) -> None:
+        turns: list[object] = ["how salty is the sea?"]
+        offered = [tool("search")]
+        asked = made.call("You answer in JSON.", turns, "", tools=offered, uses=["search"])  # type: ignore[arg-type]
+        turns += [asked, result(asked, "a page of text")]
+        answer = made.call("You answer in JSON.", turns, "very salty indeed, I say", tools=offered)  # type: ignore[arg-type]
+        turns += [answer, "That is not valid JSON. Try again."]
+        made.call("You answer in JSON.", turns, '{"salt": "3.5 %"}', tools=offered)  # type: ignore[arg-type]
+
+    (trial,) = side(agent, ("a",)).trials
+
+    assert [(visit.kind, visit.follows, visit.after) for visit in trial.visits] == [
+        ("begun", None, ()), ("turn", 0, ("search",)), ("reasked", 1, ()),
+    ]  # fmt: skip

@@ -65,7 +65,7 @@ def test_growth_that_the_base_has_already_is_said(world: World) -> None:
     found = world.judge(make_run())
 
     assert found.verdict == "pass"
-    assert told(found)["drift"] == "support: fanout.p95 grew 15 -> 19 over the approvals of 90 days, more than 25%"
+    assert told(found)["drift"] == "support: fanout.p95 grew 15 -> 19 over the approvals of 90 days, more than 25 %"
     assert "drift" not in told(world.judge(make_run(), today=date(2027, 1, 1)))
 
 
@@ -78,7 +78,7 @@ def test_a_step_beyond_the_drift_budget_needs_a_line_of_its_own(world: World) ->
 
     assert found.verdict == "unapproved"
     assert told(found)["drift-unapproved"] == (
-        "support: fanout.p95 grew 15 -> 25 over the approvals of 90 days, more than 25%, "
+        "support: fanout.p95 grew 15 -> 25 over the approvals of 90 days, more than 25 %, "
         "and no approval has a drift line that reaches it; "
         'mend: fanout-baseline accept --agent support --reason "…" writes it'
     )
@@ -131,7 +131,7 @@ def test_growth_since_the_first_anchor_stands_beside(world: World) -> None:
     earlier(world, ("2025-01-01", None, 9), ("2026-10-01", 15, 19))
 
     assert told(world.judge(make_run()))["drift"] == (
-        "support: fanout.p95 grew 15 -> 19 over the approvals of 90 days, more than 25% "
+        "support: fanout.p95 grew 15 -> 19 over the approvals of 90 days, more than 25 % "
         "(since the first anchor 9 -> 19)"
     )
 

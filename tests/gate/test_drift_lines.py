@@ -146,7 +146,7 @@ def test_growth_within_the_budget_is_not_told() -> None:
 def test_the_first_anchor_is_told_where_it_is_another_start(first: int | None, more: str) -> None:
     """Higher or lower."""
     assert drift_words(Growth("fanout.p95", 25, first, 15), RULES) == (
-        f"fanout.p95 grew 15 -> 25 over the approvals of 90 days, more than 25%{more}"
+        f"fanout.p95 grew 15 -> 25 over the approvals of 90 days, more than 25 %{more}"
     )
 
 

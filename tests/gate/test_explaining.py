@@ -205,13 +205,25 @@ def test_why_says_all_of_it(why: Callable[..., str]) -> None:
     assert why() == text
 
 
-def test_why_of_one_task(why: Callable[..., str]) -> None:
-    """The task that is asked for is the only example."""
-    text = why("--agent", "support", "--task", "t07")
+@pytest.mark.parametrize("words", [(), ("--agent", "support")])
+def test_why_of_one_task(why: Callable[..., str], words: tuple[str, ...]) -> None:
+    """One line on the class, then that task call by call, each side in its own words, and nothing else."""
+    lines = why(*words, "--task", "t07").splitlines()
 
-    assert [line for line in text.splitlines() if line.startswith("task ")] == [
-        "task t07, trial 1 of the base and 1 of the run"
-    ]
+    assert lines[0].startswith("support: 3 -> 7 calls and ")
+    assert lines[1:3] == ["", "task t07, trial 1 of the base and 1 of the run"]
+    assert lines[3].startswith("  they part at call 1: system prompt: ")
+    assert lines[5].split(" (")[0] == "  >  1 You plan the research. List what to…"
+    assert len(lines) == 5 + 7
+    assert "You plan the research. List six alt…" in lines[5]
+
+
+def test_why_of_one_task_in_other_forms(why: Callable[..., str]) -> None:
+    """JSON is whole, with that task as its one example; Markdown folds its calls."""
+    (one,) = json.loads(why("--task", "t07", "--format", "json"))
+
+    assert [example["task"] for example in one["examples"]] == ["t07"]
+    assert "task t07, trial 1 of the base" in why("--task", "t07", "--format", "md")
 
 
 def test_why_as_json_holds_exact_numbers(why: Callable[..., str]) -> None:

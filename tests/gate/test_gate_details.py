@@ -42,7 +42,7 @@ def test_a_regression_says_old_new_and_limit(world: World) -> None:
     (result,) = found.classes
     assert [problem.text for problem in result.problems] == [
         "support: fanout.p95 19 -> 25 (limit 20)",
-        "support: tokens.p95 1900 -> 2500 (limit 2399)",
+        "support: tokens.p95 1,900 -> 2,500 (limit 2,399)",
     ]
     assert [(m.name, m.base, m.run, m.limit, m.over) for m in result.metrics if m.gated] == [
         ("fanout.p95", 19, 25, 20, True),

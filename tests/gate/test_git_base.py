@@ -363,6 +363,24 @@ def test_dirty_is_tracked_changes_and_untracked_files_of_the_project(tmp_path: P
     assert world.repo.head().dirty
 
 
+def test_what_the_run_itself_writes_is_no_dirt(tmp_path: Path) -> None:
+    """An untracked report or page at a path of the run's own; another untracked file is, and so is a tracked page."""
+    world = World.make(tmp_path / "p")
+    world.anchor(make_run())
+    world.commit("start")
+    outputs = [world.folder / "out/run.json", world.folder / "out/page.html"]
+    for path in outputs:
+        world.write(path.relative_to(world.folder).as_posix(), "made by the run")
+
+    assert world.repo.head().dirty
+    assert not world.repo.head(outputs).dirty
+    assert not world.repo.head([world.folder / "x" / ".." / "out/run.json", outputs[1]]).dirty
+    assert world.repo.head(outputs[:1]).dirty
+    world.commit("the page is committed")
+    world.write("out/page.html", "another page")
+    assert world.repo.head(outputs).dirty
+
+
 def test_git_is_never_started_through_a_shell() -> None:
     """Names with spaces and quotes are one word."""
     assert "shell=True" not in Path(git_module.__file__).read_text()

@@ -157,7 +157,7 @@ TEXTS: list[tuple[Callable[[World], Run], str, str]] = [
     (
         scenes.diluted_by_cheap_tasks,
         "over-limit",
-        "support: tokens.p95 of the common tasks 1900 -> 2500 (limit 2399)",
+        "support: tokens.p95 of the common tasks 1,900 -> 2,500 (limit 2,399)",
     ),
     (
         scenes.task_missing,

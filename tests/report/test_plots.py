@@ -51,7 +51,7 @@ def test_a_picture_says_its_figures_in_words() -> None:
 
     assert {"run: p95 95.00 GPUs", "base: p95 5.00 GPUs", "capacity: 28"} <= set(found)
     assert {"Cliffs survivable: 1 at once", "today", "onboarding", "fanout", "onboarding + fanout"} <= set(found)
-    assert {"10.00, fits", "12.00, fits", "40.00, FAILS by 30% of demand", "no number: FAILS"} <= set(found)
+    assert {"10.00, fits", "12.00, fits", "40.00, FAILS by 30 % of demand", "no number: FAILS"} <= set(found)
 
 
 def test_the_same_plan_gives_the_same_bytes() -> None:

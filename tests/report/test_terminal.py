@@ -13,6 +13,7 @@ from report_cases import BASE, CALM, HEAD, cases, golden, load, metric, projecti
 from pytest_fanout.records import (
     CallSite,
     ControlTrial,
+    Past,
     Problem,
     SessionFacts,
     SiteDelta,
@@ -21,9 +22,11 @@ from pytest_fanout.records import (
     TaskRun,
     Verdict,
 )
-from pytest_fanout.report import terminal
+from pytest_fanout.report import markdown, terminal
+from pytest_fanout.report.facts import site_text
+from pytest_fanout.report.page.render import render as render_page
 from pytest_fanout.report.printable import width
-from pytest_fanout.report.summary import first_line, headline
+from pytest_fanout.report.summary import first_line, headline, problem_groups
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = (
@@ -414,3 +417,43 @@ def test_the_calls_of_the_control_arm_are_told_beside_the_runs_own() -> None:
     page = terminal.render(replace(run(), control=arm), Verdict("pass", (), (), BASE, HEAD))
 
     assert "control arm: 14 more model calls in 2 trials" in page
+
+
+def test_the_class_that_a_problem_names_stands_before_it_once() -> None:
+    """Whether the text begins with it or not, and with the number of tasks beside it."""
+    made, verdict = cases()["pass"]
+    agent = verdict.classes[0].agent
+    named = replace(
+        verdict,
+        problems=(
+            Problem("drift", f"{agent}: p95 grew", "notice", agent),
+            Problem("few-trials", "the anchor is small", "notice", agent),
+            Problem("no-calls", f"{agent}: no call came", "notice", agent, "a task"),
+        ),
+    )
+
+    told = [f"{group.where}: {group.text}" for group in problem_groups(made, named, notices=True)]
+
+    assert told[:3] == [f"{agent}: p95 grew", f"{agent}: the anchor is small", f"{agent} a task: no call came"]
+    for text in (terminal.render(made, named), markdown.render(made, named), render_page(made, named, Past({}, ()))):
+        assert f"{agent}: {agent}:" not in text
+
+
+def test_sites_that_begin_alike_are_told_apart() -> None:
+    """A prompt that was reworded behind its first words is one site gone and one new: no text stands there twice."""
+    old = CallSite("aa", "openai.chat", "m", (), "You answer the customers of the shop")
+    new, more = replace(old, fingerprint="bb"), replace(old, fingerprint="cc", tools=("search",))
+    deltas = [
+        SiteDelta("a", old, 100, None, 900, None, "gone"),
+        SiteDelta("a", new, None, 100, None, 900, "new"),
+        SiteDelta("a", more, None, 100, None, 900, "new"),
+    ]
+
+    assert [site_text(delta, deltas[:2]).partition("), ")[0] for delta in deltas[:2]] == [
+        'gone in a: "You answer the customers of the shop" (m, one of several prompts that begin so',
+        'new call site in a: "You answer the customers of the shop" (m, one of several prompts that begin so',
+    ]
+    assert [site_text(delta, deltas[1:]).partition("), ")[0] for delta in deltas[1:]] == [
+        'new call site in a: "You answer the customers of the shop" (m, no tools',
+        'new call site in a: "You answer the customers of the shop" (m, tools search',
+    ]

@@ -161,6 +161,21 @@ def test_the_page_shows_the_verdict_of_its_report(tmp_path: Path) -> None:
     assert "no-base" in before.decode()
 
 
+def test_the_terminal_says_once_where_the_page_is(tmp_path: Path) -> None:
+    """As the option gives it; nothing of it without a page, or where it could not be written."""
+    (tmp_path / "pyproject.toml").touch()
+    page = page_of(config(tmp_path, "out/page.html"), tmp_path / "fanout-report.json", "run-7")
+    finish = finish_of(tmp_path, page)
+    told = finish.text(*finish.judge(), width=100, encoding="utf-8").splitlines()
+
+    assert [line for line in told if "page.html" in line] == ["page      out/page.html"]
+    assert finish.outputs() == (tmp_path / "out/page.html",)
+    (tmp_path / "gone").write_text("a file")
+    lost = Page(tmp_path / "gone" / "page.html", "gone/page.html")
+    lost.written(RUN, VERDICT, NOTHING)
+    assert lost.shown_at == ""
+
+
 def test_secrets_are_masked_on_the_page(tmp_path: Path) -> None:
     """A key in a problem of the run stands nowhere in the page, neither in its text nor in its data."""
     (tmp_path / "pyproject.toml").touch()

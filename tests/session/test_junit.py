@@ -63,7 +63,7 @@ def test_a_class_over_budget_is_a_failure_that_says_why(world: World) -> None:
 
     (failure,) = case.findall("failure")
     assert failure.get("message", "").startswith("over budget (regressed): support fanout.p95 19 -> 25")
-    assert "support: tokens.p95 1900 -> 2500 (limit 2399)" in str(failure.text)
+    assert "support: tokens.p95 1,900 -> 2,500 (limit 2,399)" in str(failure.text)
 
 
 def test_what_was_not_measured_is_a_failure(world: World) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -21,8 +21,35 @@ _OF_ANCHOR = ("fanout", "input_tokens", "output_tokens")
 _UNSAFE = re.compile("[<>&\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def embedded(run: Run, verdict: Verdict, past: Past) -> Markup:
-    """The text of the page's element ``application/json``.
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What stands in the page's element ``application/json``, and where in it a class is found."""
+
+    whole: dict[str, Any]
+    _classes: Mapping[str, int]
+    _explained: Mapping[str, int]
+
+    def of_class(self, agent: str) -> str:
+        """The pointer to what was judged of a class."""
+        return f"/report/classes/{self._classes[agent]}"
+
+    def of_explanation(self, agent: str) -> str:
+        """The pointer to why it moved."""
+        return f"/report/explanation/classes/{self._explained[agent]}"
+
+    def add_distribution(self, agent: str, metric: str, sides: Mapping[str, Any]) -> str:
+        """Keep what a picture marks; the pointer to it."""
+        self.whole["distributions"].setdefault(agent, {})[metric] = sides
+        return "/distributions/" + "/".join(name.replace("~", "~0").replace("/", "~1") for name in (agent, metric))
+
+    def text(self) -> Markup:
+        """As it is embedded."""
+        text = json.dumps(self.whole, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return Markup(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def data_of(run: Run, verdict: Verdict, past: Past) -> Data:
+    """Everything but the distributions, which are added as they are drawn.
 
     ``report``: the JSON report, its ``tasks`` empty, for they stand in ``trials`` in a shorter form: by class and side
     a list of tasks, and for each metric a list a task with one value a trial, as in an anchor's file, or one value
@@ -41,9 +68,13 @@ def embedded(run: Run, verdict: Verdict, past: Past) -> Markup:
         agent: {"base": _anchor(past.anchors.get(agent)), "run": _run(by_class.get(agent, ()))}
         for agent in sorted({*by_class, *(result.agent for result in verdict.classes)})
     }
-    whole = {"schema": SCHEMA, "report": report, "trials": trials, "trends": plain(past.trends)}
-    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    gated = {(each.agent, metric.name): metric.run for each in verdict.classes for metric in each.metrics}
+    trends = [plain(trend) | {"run": gated.get((trend.agent, trend.metric))} for trend in past.trends]
+    return Data(
+        {"schema": SCHEMA, "report": report, "distributions": {}, "trials": trials, "trends": trends},
+        {each["name"]: at for at, each in enumerate(report["classes"])},
+        {each["agent"]: at for at, each in enumerate(report["explanation"]["classes"])},
+    )
 
 
 def _run(trials: Sequence[TaskRun]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pytest_fanout.report import capacity, summary
 from pytest_fanout.report.page import plots
 from pytest_fanout.report.page.parts import CapacityPart, Picture, Table
 
+_FLEET = "/report/capacity/fleet"
 _PERCENTILES = ("p50", "p95", "p99")
 
 
@@ -59,7 +60,7 @@ def _classes(projections: list[Projection]) -> Table:
         "GPU time", "calls", "binds",
     )  # fmt: skip
     return Table(f"{unit}: mean and p95 before rounding up, then in whole replicas with the spare ones", headers,
-                 tuple(rows))  # fmt: skip
+                 tuple(rows), "/report/capacity/classes")  # fmt: skip
 
 
 def _gpus(value: float | None) -> str:
@@ -92,7 +93,7 @@ def _spreads(base: Spread | None, run: Spread) -> Picture:
     text += "; ".join(f"{name} base {told(before)}, run {told(after)}" for name, before, after in sides) + "."
     svg = plots.whiskers("gpus", title, text, [plots.Whisker(*row) for row in sides])
     rows = tuple((name, told(before), told(after)) for name, before, after in sides)
-    return Picture(title, svg, text, Table(title, ("", "base (90 %)", "run (90 %)"), rows))
+    return Picture(title, svg, text, Table(title, ("", "base (90 %)", "run (90 %)"), rows, _FLEET))
 
 
 def _cliffs(base: Side | None, run: Side) -> Table:
@@ -106,14 +107,14 @@ def _cliffs(base: Side | None, run: Side) -> Table:
                 " + ".join(cell.cliffs) or "today's peak",
                 *_cell(before.get(cell.cliffs)),
                 *_cell(cell),
-                "-" if cell.degradation is None else f"{cell.degradation:.0%}",
+                "-" if cell.degradation is None else f"{cell.degradation * 100:.0f} %",
             )
         )
     survived = capacity.survived(run.cliffs.survivable)
-    on = f"on {run.cliffs.gpus_available:,.0f} GPUs driven to {RHO_MAX:.0%}"
+    on = f"on {run.cliffs.gpus_available:,.0f} GPUs driven to {RHO_MAX * 100:.0f} %"
     caption = f"Cliffs survivable: {survived} of {len(names)}, {on}"
     headers = ("cliffs", "GPUs base", "fits", "GPUs run", "fits", "demand unserved")
-    return Table(caption, headers, tuple(rows))
+    return Table(caption, headers, tuple(rows), _FLEET)
 
 
 def _cell(cell: CliffCell | None) -> tuple[str, str]:
@@ -123,5 +124,5 @@ def _cell(cell: CliffCell | None) -> tuple[str, str]:
 
 
 def _quotas(run: Side) -> Table:
-    rows = tuple((use.name, number(use.used_p99), f"{use.quota:,}", f"{use.share:.0%}") for use in run.quotas)
-    return Table("Quotas, in 99 % of minutes", ("quota", "used", "of", "share"), rows)
+    rows = tuple((use.name, number(use.used_p99), f"{use.quota:,}", f"{use.share * 100:.0f} %") for use in run.quotas)
+    return Table("Quotas, in 99 % of minutes", ("quota", "used", "of", "share"), rows, f"{_FLEET}/run/quotas")

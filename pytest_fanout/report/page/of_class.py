@@ -24,29 +24,20 @@ from pytest_fanout.records import (
 from pytest_fanout.report import facts, summary, why
 from pytest_fanout.report.page import plots
 from pytest_fanout.report.page.curves import STATISTICS, Curve, curve, of_anchor, of_run
+from pytest_fanout.report.page.data import Data
 from pytest_fanout.report.page.parts import CallCell, ClassPart, Picture, Table, Told, Tree
 from pytest_fanout.report.summary import number, plural
 
 DRAWN = {"fanout": "model calls of a task", "tokens": "tokens of a task"}
 TONES = {"within": "good", "over": "bad", "not_measured": "bad", "waived": "warn"}
 _MOST_BARS = 8
+_WATERFALLS = ("fanout", "tokens", "uncached_tokens")
 _MOST_CALLS = 40  # of a tree
 _MOST_TASKS = 12
 _MOST_DETAIL = 24
-_LABEL = 46  # characters that a row of a waterfall has room for
+_LABEL = 48  # characters that a row of a waterfall has room for, beside its figure
+_WHERE = 56  # and for a call site
 _STATES = {"OVER": "over limit", "unknown": "unknown", "noted": "over, not gated"}
-#: What a picture has room for; the table beside it has the words of the other reports.
-_SHORTER = {
-    "repeated": "identical calls",
-    "again": "calls made again",
-    "reasked": "rejected answers",
-    "prompt": "longer prompt",
-    "tools": "longer tool definitions",
-    "asked": "more input a call",
-    "resent": "context sent again",
-    "results": "more tool results",
-    "evalset": "other tasks",
-}
 _OPEN = {
     "unconfirmed": "grew, unconfirmed",
     "high": "above, may be chance",
@@ -56,10 +47,13 @@ _OPEN = {
 }
 
 
-def class_part(key: str, run: Run, verdict: Verdict, result: ClassResult, past: Past, *, is_open: bool) -> ClassPart:
+def class_part(
+    key: str, run: Run, verdict: Verdict, result: ClassResult, past: Past, data: Data, *, is_open: bool
+) -> ClassPart:
     """All that is known of a class. ``key``: prefix of the ids of its elements."""
     trials = [trial for trial in run.tasks if trial.agent == result.agent]
     explanation = next((item for item in verdict.explanations if item.agent == result.agent), None)
+    judged, explained = data.of_class(result.agent), data.of_explanation(result.agent) if explanation else ""
     return ClassPart(
         key=key,
         name=result.agent,
@@ -69,15 +63,17 @@ def class_part(key: str, run: Run, verdict: Verdict, result: ClassResult, past: 
         is_open=is_open,
         reason=without_mend(summary.class_reason(run, verdict, result)),
         texts=tuple(facts.class_texts(run, result)),
-        metrics=_metrics(result),
-        curves=_curves(key, result, trials, past),
+        metrics=_metrics(result, judged),
+        curves=_curves(key, result, trials, past, data),
         why=why.headline(explanation).partition(": ")[2] if explanation else "",
         found=_found(explanation) if explanation else (),
         notes=explanation.notes if explanation else (),
-        waterfalls=_waterfalls(key, explanation) if explanation else (),
-        sites=_sites(explanation) if explanation else None,
-        trees=tuple(_tree(example) for example in explanation.examples) if explanation else (),
-        tasks=_tasks(result),
+        waterfalls=_waterfalls(key, explanation, explained) if explanation else (),
+        sites=_sites(explanation, explained) if explanation else None,
+        trees=tuple(_tree(one, f"{explained}/examples/{at}") for at, one in enumerate(explanation.examples))
+        if explanation
+        else (),
+        tasks=_tasks(result, judged),
         trends=_trends(key, result, past),
     )
 
@@ -87,7 +83,7 @@ def without_mend(reason: str) -> str:
     return re.sub(r"; mend: [^;]*", "", reason)
 
 
-def _metrics(result: ClassResult) -> Table:
+def _metrics(result: ClassResult, judged: str) -> Table:
     rows, marked = [], set()
     for at, metric in enumerate(result.metrics):
         name = metric.name if metric.scope == "all" else f"{metric.name} ({metric.scope})"
@@ -97,7 +93,7 @@ def _metrics(result: ClassResult) -> Table:
         if facts.state(result, metric) == "OVER":
             marked.add(at)
     headers = ("metric", "base", "run", "change", "limit", "largest trial", "tasks", "state")
-    return Table(f"Limits of {result.agent}", headers, tuple(rows), marked=frozenset(marked))
+    return Table(f"Limits of {result.agent}", headers, tuple(rows), f"{judged}/metrics", marked=frozenset(marked))
 
 
 def _state(result: ClassResult, metric: MetricResult) -> str:
@@ -110,7 +106,7 @@ def _state(result: ClassResult, metric: MetricResult) -> str:
 # --- distributions -------------------------------------------------------------------------------------------------
 
 
-def _curves(key: str, result: ClassResult, trials: Sequence[TaskRun], past: Past) -> tuple[Picture, ...]:
+def _curves(key: str, result: ClassResult, trials: Sequence[TaskRun], past: Past, data: Data) -> tuple[Picture, ...]:
     anchor = past.anchors.get(result.agent)
     limits = {metric.name: metric.limit for metric in result.metrics if metric.scope == "all"}
     found = []
@@ -123,13 +119,15 @@ def _curves(key: str, result: ClassResult, trials: Sequence[TaskRun], past: Past
         text = f"Share of tasks with at most so many {what}. {_side('base', base)}; {_side('run', run)}"
         text += f"; limit of p95 {number(limit)}." if limit is not None else "; p95 has no limit."
         title = f"{result.agent}: {what}"
+        told = {"base": _statistics(base), "run": _statistics(run), "limit": limit}
+        place = data.add_distribution(result.agent, metric, told)
         svg = plots.ecdf(f"{key}-{metric}", title, text, base, run, limit)
         found.append(
             Picture(
                 "tokens of a task" if metric == "tokens" else f"{metric}: {what}",
                 svg,
                 text,
-                _numbers(title, base, run, limit),
+                _numbers(title, base, run, limit, place),
             )
         )
     return tuple(found)
@@ -142,7 +140,7 @@ def _side(name: str, side: Curve | None) -> str:
     return f"{name} {told}" + (f", {plural(side.unknown, 'trial')} not known" if side.unknown else "")
 
 
-def _numbers(title: str, base: Curve | None, run: Curve | None, limit: int | None) -> Table:
+def _numbers(title: str, base: Curve | None, run: Curve | None, limit: int | None, place: str) -> Table:
     def told(side: Curve | None, name: str) -> str:
         return "-" if side is None else number(side.statistics[name])
 
@@ -158,7 +156,14 @@ def _numbers(title: str, base: Curve | None, run: Curve | None, limit: int | Non
         unknown = ("-" if side is None else number(side.unknown) for side in (base, run))
         rows.append(("trials not known", *unknown, "-"))
     where = f"The largest trial of the run is one of {run.max_task}." if run and run.max_task else ""
-    return Table(title, ("", "base", "run", "limit"), tuple(rows), more=where)
+    return Table(title, ("", "base", "run", "limit"), tuple(rows), place, more=where)
+
+
+def _statistics(side: Curve | None) -> dict[str, int | str | None] | None:
+    if side is None:
+        return None
+    counts = {"tasks": side.tasks, "trials": side.trials, "unknown": side.unknown}
+    return {**side.statistics, "max_task": side.max_task, **counts}
 
 
 # --- why it moved --------------------------------------------------------------------------------------------------
@@ -182,51 +187,52 @@ def _found(explanation: Explanation) -> tuple[Told, ...]:
     )
 
 
-def _waterfalls(key: str, explanation: Explanation) -> tuple[Picture, ...]:
-    drawn = [
-        total
+def _waterfalls(key: str, explanation: Explanation, explained: str) -> tuple[Picture, ...]:
+    told = why.worth_telling(explanation.totals)
+    return tuple(
+        _waterfall(key, explanation, total, explained)
         for total in explanation.totals
-        if total.scope == "mean" and total.metric in ("fanout", "tokens") and total.delta
-    ]
-    return tuple(_waterfall(key, explanation, total) for total in drawn)
+        if total.scope == "mean" and total.metric in _WATERFALLS and total.delta and (total.metric, "mean") in told
+    )
 
 
-def _waterfall(key: str, explanation: Explanation, total: ClassTotal) -> Picture:
-    name = {"fanout": "calls", "tokens": "tokens"}[total.metric]
+def _waterfall(key: str, explanation: Explanation, total: ClassTotal, explained: str) -> Picture:
+    name = why.NAMES[total.metric]
     parts = [part for part in explanation.parts if (part.metric, part.scope) == (total.metric, total.scope)]
-    told = [(_part_text(explanation, part), part.value) for part in parts]
-    labels = [_part_text(explanation, part, is_short=True) for part in parts]
-    rest = sum((value for _, value in told[_MOST_BARS:]), Fraction(0))
-    shown = told[:_MOST_BARS] + ([(plural(len(told) - _MOST_BARS, "smaller part"), rest)] if rest else [])
-    bars = [plots.Bar("base", 0.0, float(total.base), "total", _short(total.base))]
+    told = [(_what(part), _where(explanation, part), part.value) for part in parts]
+    rest = sum((value for *_, value in told[_MOST_BARS:]), Fraction(0))
+    shown = told[:_MOST_BARS] + ([(plural(len(told) - _MOST_BARS, "smaller part"), "", rest)] if rest else [])
+    bars = [plots.Bar("base", "", 0.0, float(total.base), "total", _short(total.base))]
     reached = total.base
-    for at, (words, value) in enumerate(shown):
-        kind = "more" if value > 0 else "less"
-        label = summary.shortened(labels[at] if at < _MOST_BARS else words, _LABEL)
-        bars.append(
-            plots.Bar(label, float(reached), float(reached + value), kind, ("+" if value > 0 else "") + _short(value))
-        )
+    for what, where, value in shown:
+        kind, sign = ("more", "+") if value > 0 else ("less", "")
+        label, site = summary.shortened(what, _LABEL), summary.shortened(where, _WHERE)
+        bars.append(plots.Bar(label, site, float(reached), float(reached + value), kind, sign + _short(value)))
         reached += value
-    bars.append(plots.Bar("run", 0.0, float(total.run), "total", _short(total.run)))
+    bars.append(plots.Bar("run", "", 0.0, float(total.run), "total", _short(total.run)))
     title = f"What the change in {name} a task is made of"
+    words = [(why.signed(value), f"{what}: {where}" if where else what) for what, where, value in told]
+    listed = [f"{value} {text}" for value, text in words[:_MOST_BARS]]
+    listed += [f"{why.signed(rest)} {plural(len(told) - _MOST_BARS, 'smaller part')}"] if rest else []
     text = f"From {why.figure(total.base)} to {why.figure(total.run)} {name} a task, mean over tasks: "
-    text += "; ".join(f"{why.signed(value)} {words}" for words, value in shown) + "."
+    text += "; ".join(listed) + "."
     rows = [("base", why.figure(total.base), "")]
-    rows += [(words, why.signed(value), why.percent(value / total.delta)) for words, value in told]
+    rows += [
+        (text, value, why.percent(part.value / total.delta)) for (value, text), part in zip(words, parts, strict=True)
+    ]
     rows.append(("run", why.figure(total.run), why.signed(total.delta)))
-    table = Table(f"Parts of {name} a task", ("part", f"{name} a task", "of the change"), tuple(rows))
+    table = Table(f"Parts of {name} a task", ("part", f"{name} a task", "of the change"), tuple(rows), explained)
     return Picture(title, plots.waterfall(f"{key}-w-{total.metric}", title, text, bars), text, table)
 
 
-def _part_text(explanation: Explanation, part: Part, *, is_short: bool = False) -> str:
-    """What grew first, then where: the end of a long text is cut off."""
-    words = words_of(part.kind, part.value)
-    if is_short and part.value > 0:
-        words = _SHORTER.get(part.kind, words)
-    labels = {site.key: site.label for site in explanation.sites}
-    after = f" after {', '.join(part.after)}" if part.after else ""
-    where = f': "{labels[part.site]}"' if part.site else ""
-    return f"{words}{after}{where}"
+def _what(part: Part) -> str:
+    """What grew."""
+    return words_of(part.kind, part.value) + (f" after {', '.join(part.after)}" if part.after else "")
+
+
+def _where(explanation: Explanation, part: Part) -> str:
+    """At which call site; empty for what is of none."""
+    return next((f'"{site.label}"' for site in explanation.sites if site.key == part.site), "")
 
 
 def _short(value: Fraction) -> str:
@@ -234,7 +240,7 @@ def _short(value: Fraction) -> str:
     return f"{float(value):,.0f}" if abs(value) >= 100 else why.figure(value)
 
 
-def _sites(explanation: Explanation) -> Table:
+def _sites(explanation: Explanation, explained: str) -> Table:
     rows = tuple(
         (
             site.label,
@@ -248,10 +254,10 @@ def _sites(explanation: Explanation) -> Table:
         for site in explanation.sites
     )
     headers = ("call site", "state", "model", "calls base", "calls run", "tokens base", "tokens run")
-    return Table("Call sites, calls and tokens a task", headers, rows, words=3)
+    return Table("Call sites, calls and tokens a task", headers, rows, f"{explained}/sites", words=3)
 
 
-def _tree(example: Example) -> Tree:
+def _tree(example: Example, place: str) -> Tree:
     text = "The same requests on both sides."
     if example.parts_at is not None:
         text = f"They part at call {example.parts_at}: {'; '.join(example.differs) or 'another request'}"
@@ -262,11 +268,12 @@ def _tree(example: Example) -> Tree:
     ]
     return Tree(
         example.task,
-        f"trial {example.trial_base} of the base and {example.trial_run} of the run",
+        f"Trial {example.trial_base} of the base and {example.trial_run} of the run",
         text,
         example.parts_at or 0,
         tuple((row[0], row[1]) for row in rows),
         f"{plural(longest - _MOST_CALLS, 'more call')} in the data." if longest > _MOST_CALLS else "",
+        place,
     )
 
 
@@ -286,7 +293,7 @@ def _cell(line: TreeLine) -> CallCell:
 # --- tasks and the past --------------------------------------------------------------------------------------------
 
 
-def _tasks(result: ClassResult) -> Table | None:
+def _tasks(result: ClassResult, judged: str) -> Table | None:
     moved = [delta for delta in result.top if _has_moved(delta)]
     if not moved:
         return None
@@ -302,7 +309,7 @@ def _tasks(result: ClassResult) -> Table | None:
     )
     more = f"{plural(len(moved) - _MOST_TASKS, 'more task')} in the data." if len(moved) > _MOST_TASKS else ""
     headers = ("task", "fanout base", "fanout run", "tokens base", "tokens run")
-    return Table("Tasks that moved most, means over their trials", headers, rows, more=more)
+    return Table("Tasks that moved most, means over their trials", headers, rows, f"{judged}/top", more=more)
 
 
 def _has_moved(delta: TaskDelta) -> bool:
@@ -323,7 +330,7 @@ def _trends(key: str, result: ClassResult, past: Past) -> tuple[Picture, ...]:
         title = f"{result.agent}: {trend.metric} over its approvals"
         rows = [(step.day, step.reason, number(step.value)) for step in trend.steps]
         rows.append(("this run", "", now))
-        table = Table(title, ("day", "reason", trend.metric), tuple(rows), words=2)
+        table = Table(title, ("day", "reason", trend.metric), tuple(rows), f"/trends/{at}", words=2)
         days = [step.day for step in trend.steps]
         found.append(
             Picture(

@@ -9,11 +9,15 @@ from markupsafe import Markup
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as texts. The first ``words`` columns hold words, the others figures, which stand at the right."""
+    """Cells as texts. The first ``words`` columns hold words, the others figures, which stand at the right.
+
+    ``place``: where its figures stand in the page's data, as a JSON pointer (RFC 6901).
+    """
 
     caption: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    place: str
     words: int = 1
     more: str = ""  # what is not in it, and where it is
     marked: frozenset[int] = frozenset()  # rows that are over a limit
@@ -90,7 +94,8 @@ class CallCell:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The calls of one task, base and run side by side; ``parts_at`` from 1, 0 where they do not part."""
+    """The calls of one task, base and run side by side; ``parts_at`` from 1, 0 where they do not part. ``place``: as of
+    a table."""
 
     task: str
     trials: str
@@ -98,6 +103,7 @@ class Tree:
     parts_at: int
     rows: tuple[tuple[CallCell | None, CallCell | None], ...]
     more: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True)

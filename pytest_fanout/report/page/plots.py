@@ -19,6 +19,7 @@ class Bar:
     """One row of a waterfall: from where to where, in the metric's unit. ``kind``: total, more, less."""
 
     label: str
+    where: str  # the call site, in a line of its own
     start: float
     end: float
     kind: str
@@ -66,21 +67,23 @@ def ecdf(key: str, title: str, text: str, base: Curve | None, run: Curve | None,
 
 
 def waterfall(key: str, title: str, text: str, bars: Sequence[Bar]) -> Markup:
-    """From the base's mean to the run's, a row for each part: its words and its size above its bar."""
-    row = 37.0
-    canvas = Canvas(WIDTH, row * len(bars) + 2)
+    """From the base's mean to the run's, a row for each part: its words, size and call site above its bar."""
+    heights = [53.0 if bar.where else 37.0 for bar in bars]
+    canvas = Canvas(WIDTH, sum(heights) + 2)
     ends = [0.0, *(bar.start for bar in bars), *(bar.end for bar in bars)]
     x = _scale(min(ends), max(ends), 1.0, WIDTH - 1.0)
-    for at, bar in enumerate(bars[:-1]):
-        upper = canvas.height - row * at
-        canvas.line([(x(bar.end), upper - 30), (x(bar.end), upper - row - 19)], "line")
-    for at, bar in enumerate(bars):
-        upper = canvas.height - row * at
+    lower = [canvas.height - sum(heights[: at + 1]) for at in range(len(bars))]
+    for bar, below, next_below in zip(bars, lower, lower[1:], strict=False):
+        canvas.line([(x(bar.end), below + 7), (x(bar.end), next_below + 18)], "line")
+    for bar, below, height in zip(bars, lower, heights, strict=True):
+        upper = below + height
         canvas.text(0.0, upper - 13, bar.label, "ink")
         canvas.text(WIDTH, upper - 13, bar.text, "ink", "end")
+        if bar.where:
+            canvas.text(0.0, upper - 29, bar.where)
         colour = {"total": "muted", "more": "run", "less": "base"}[bar.kind]
         low, high = sorted((x(bar.start), x(bar.end)))
-        canvas.bar(low, upper - 30, high, upper - 19, colour)
+        canvas.bar(low, below + 7, high, below + 18, colour)
     return canvas.done(key, title, text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_fanout.records import ClassResult, MetricResult, Past, Run, Verdict
 from pytest_fanout.report import facts, summary, why
-from pytest_fanout.report.page.data import embedded
+from pytest_fanout.report.page.data import data_of
 from pytest_fanout.report.page.of_capacity import capacity_part
 from pytest_fanout.report.page.of_class import DRAWN, TONES, class_part, without_mend
 from pytest_fanout.report.page.parts import Figure, Hero, PagePart, Step, Table
@@ -19,6 +19,13 @@ def page_part(run: Run, verdict: Verdict, past: Past) -> PagePart:
     """Everything that stands on the page."""
     classes = summary.ordered_classes(verdict)
     top = hero(run, verdict)
+    data = data_of(run, verdict, past)
+    parts = tuple(
+        class_part(
+            f"c{at}", run, verdict, result, past, data, is_open=result.outcome != "within" or len(classes) <= _MOST_OPEN
+        )
+        for at, result in enumerate(classes, 1)
+    )
     return PagePart(
         title=f"fanout: {top.words}" + (f", {top.agent}" if top.agent else ""),
         hero=top,
@@ -26,12 +33,7 @@ def page_part(run: Run, verdict: Verdict, past: Past) -> PagePart:
         overview=_overview(verdict) if len(classes) > 1 else None,
         problems=tuple(_problems(run, verdict)),
         is_measured=verdict.outcome != "not_measured",
-        classes=tuple(
-            class_part(
-                f"c{at}", run, verdict, result, past, is_open=result.outcome != "within" or len(classes) <= _MOST_OPEN
-            )
-            for at, result in enumerate(classes, 1)
-        ),
+        classes=parts,
         capacity=capacity_part(verdict),
         notices=tuple(
             f"{group.where}: {text}" if group.where else text
@@ -39,7 +41,7 @@ def page_part(run: Run, verdict: Verdict, past: Past) -> PagePart:
             for text in [f"{summary.one_line(group.text)} [{group.slug}]"]
         ),
         measured=(*facts.session_texts(run, verdict), *facts.ignored_texts(run)),
-        data=embedded(run, verdict, past),
+        data=data.text(),
     )
 
 
@@ -104,7 +106,8 @@ def _why(verdict: Verdict, focus: ClassResult) -> list[str]:
     for explanation in verdict.explanations:
         if explanation.agent == focus.agent:
             return why.short_lines(explanation, 2)
-    return [facts.site_text(delta) for delta in facts.told_sites(verdict) if delta.agent == focus.agent][:2]
+    told = facts.told_sites(verdict)
+    return [facts.site_text(delta, told) for delta in told if delta.agent == focus.agent][:2]
 
 
 def _steps(run: Run, verdict: Verdict) -> list[Step]:
@@ -158,7 +161,7 @@ def _overview(verdict: Verdict) -> Table:
     good = sum(result.outcome == "within" for result in verdict.classes)
     caption = f"{good:,} of {plural(len(verdict.classes), 'agent class', 'agent classes')} within budget"
     headers = ("class", "verdict", "fanout p95", "limit", "tokens p95", "limit", "GPUs")
-    return Table(caption, headers, tuple(rows), words=2, marked=frozenset(marked))
+    return Table(caption, headers, tuple(rows), "/report", words=2, marked=frozenset(marked))
 
 
 def _problems(run: Run, verdict: Verdict) -> list[str]:
@@ -173,6 +176,6 @@ def _problems(run: Run, verdict: Verdict) -> list[str]:
             listed = summary.listed(result.missing)
             texts.append(f"missing: {count} of {result.agent} without a completed run: {listed}")
     for problem in summary.problem_groups(run, verdict, notices=False):
-        where = f"{problem.where}: " if problem.where and not problem.text.startswith(f"{problem.where}:") else ""
+        where = f"{problem.where}: " if problem.where else ""
         texts.append(f"{problem.verdict}: {where}{summary.one_line(problem.text)} [{problem.slug}]")
     return texts
