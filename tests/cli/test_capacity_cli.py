@@ -109,7 +109,7 @@ def test_compare_puts_both_sides_beside_each_other(world: World) -> None:
     assert [(line.split()[7], line.split()[11]) for line in lines] == [("9.56", "10"), ("19.11", "20")]
     assert "- support GPU time x2.00, calls x2.00 of the anchor\n" in output
     assert "GPUs in 95 % of minutes at peak, +" in output
-    assert "- all classes: cliffs survivable not even today's peak of 2, on 4 GPUs driven to 85%\n" in output
+    assert "- all classes: cliffs survivable not even today's peak of 2, on 4 GPUs driven to 85 %\n" in output
     assert "- all classes: 28,800 -> 57,600 USD in 30 days\n" in output
     assert "onboarding + fanout" in output
 
