@@ -211,6 +211,8 @@ def what_of(planned: PlannedClass) -> str:
         return "its anchor moves; nothing gets looser, no approval is needed"
     if planned.approval.from_digest is None:
         return "its first anchor, and a reviewer has to approve it"
+    if planned.result is not None and planned.result.baseline_base is None:
+        return "its anchor in place of one that cannot be read, and a reviewer has to approve it"
     return "its anchor gets looser, and a reviewer has to approve that"
 
 

@@ -78,7 +78,7 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
             say(f"bring {result.agent} back under its maximum, or have budget.toml changed by its owners")
         if "anchor-removed" in mine:
             say(f"git checkout {verdict.base.rev} -- {folder}/{result.agent}.json")
-    if slugs & {"budget-loosened", "fleet-changed"}:
+    if slugs & {"budget-loosened", "budget-replaced", "fleet-changed"}:
         if run.mode == "live" or run.session.partial:
             say(WHOLE)
         say('fanout-baseline accept --reason "…"')

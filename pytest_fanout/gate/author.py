@@ -64,7 +64,10 @@ class Author:
         return replace(made, path=f"{folder_of(self.settings)}/approvals/{approval_name(made, again)}")
 
     def on_base(self) -> Collection[str]:
-        return self.repo.list(str(self.base.rev), f"{folder_of(self.settings)}/approvals")
+        try:
+            return self.repo.list(str(self.base.rev), f"{folder_of(self.settings)}/approvals")
+        except IntegrityError:
+            return ()  # the folder is no folder there, and holds none
 
     def superseded(self, subject: str, kept: str | None) -> tuple[str, ...]:
         """Approvals of a class in the work tree that the base does not hold, except the one that is written now."""

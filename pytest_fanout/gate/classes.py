@@ -16,6 +16,7 @@ from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
+from pytest_fanout.gate.tree import Unreadable
 from pytest_fanout.judge import TrialTable, beside, table_of_baseline
 from pytest_fanout.judge.limits import limit_value
 from pytest_fanout.judge.movers import top_movers
@@ -62,6 +63,7 @@ class Grounds:
     today: date
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
+    lost: Callable[[str], Unreadable | None] = lambda agent: None  # what stands where the base's anchor should
     evidence: Mapping[str, Comparison] = field(default_factory=dict)  # of the classes on a new draw
     capacity: CapacityLimits | None = None
 
@@ -78,10 +80,12 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     run, limits = grounds.run, grounds.budget.limits_for(agent)
     measured = measure(run, agent, base, head, limits)
     problems = list(measured.problems)
+    lost = grounds.lost(agent) if base is None else None
     permit, needs_permit = _permit(agent, base, head, measured, limits, grounds)
     covering = permit.approval if needs_permit else None
-    problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
-    problems += _of_history(agent, base, head, limits, grounds, moved=base is not None and covering is not None)
+    problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run, is_new=lost is None)
+    moved = covering is not None and (base is not None or lost is not None)
+    problems += _of_history(agent, base, head, limits, grounds, moved=moved)
     metrics = _metrics(base, head, measured, limits, covering)
     anchor = nearest_anchor(base, head, measured)
     # an approval holds the run to its ceilings, by raw numbers
@@ -153,7 +157,8 @@ def _permit(
             for anchor in grounds.between(agent)
         ]
 
-    origin = base.digest if base else None
+    lost = grounds.lost(agent)
+    origin = base.digest if base else lost.digest if lost else None
     return (
         find_permit(agent, new, grounds.spent_approvals, origin, target, grounds.today, between),
         True,
@@ -186,6 +191,8 @@ def _of_anchors(
     permit: Permit,
     needs_permit: bool,
     run: Run,
+    *,
+    is_new: bool,
 ) -> list[Problem]:
     problems = []
     accept = f'fanout-baseline accept --agent {agent} --reason "…"'
@@ -208,7 +215,8 @@ def _of_anchors(
             )
         )
     if needs_permit and permit.approval is None:
-        what = "its first anchor" if base is None else "the removal of its anchor" if head is None else "its anchor"
+        first = "its first anchor" if is_new else "its anchor in place of one that cannot be read"
+        what = first if base is None else "the removal of its anchor" if head is None else "its anchor"
         verb = "got looser" if base is not None and head is not None else "is committed"
         problems.append(
             Problem(

@@ -66,7 +66,9 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     if base_rev not in (None, head.rev):
         before = settings_at(repo, str(base_rev), settings)
         base_tree = read_tree(repo, str(base_rev), before, "the base commit", is_history=True)
-    broken = list(dict.fromkeys((*head_tree.problems, *base_tree.problems)))
+    lost, replaced = _of_base(base_tree, head_tree)
+    broken = list(dict.fromkeys((*head_tree.problems, *lost)))
+    problems += replaced
     budget, of_budget = effective(base_tree, head_tree, today)
     problems += of_budget
     new, spent = split_spent(head_tree.approvals, base_tree.approvals)
@@ -80,7 +82,7 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     gone = tuple(approval for approval in past if write_approval(approval) not in kept)
     revs = [rev for rev in (base_rev, head.rev) if rev is not None]
     capacity = CapacityLimits(budget, run, {**head_tree.anchors, **base_tree.anchors}, repo, revs, settings)
-    grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, evidence, capacity)
+    grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, base_tree.lost, evidence, capacity)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})
@@ -138,17 +140,42 @@ def _of_commits(repo: Repository | None, base: Base, head: Head) -> list[Problem
     return problems
 
 
+def _of_base(base: Tree, head: Tree) -> tuple[list[Problem], list[Problem]]:
+    """What the base holds and cannot be read: as it stands where HEAD mends nothing; else as notices, for what HEAD
+    holds in its place needs an approval of its own."""
+    lost, replaced = [], []
+    for name, found in base.unreadable.items():
+        mended = head.lost(name) is None and (name in (*head.anchors, "budget", "fleet", ""))
+        if not mended:
+            lost.append(found.problem)
+            continue
+        text = found.problem.text.partition("; mend: ")[0]
+        words = f"{text}: what HEAD holds in its place needs an approval of its own"
+        replaced.append(Problem("base-unreadable", words, "notice", found.problem.agent))
+    return lost, replaced
+
+
 def effective(base: Tree, head: Tree, today: date) -> tuple[Budget, tuple[Problem, ...]]:
     """The budget that holds between two commits, and what was loosened without an approval."""
     new, _ = split_spent(head.approvals, base.approvals)
     problems: list[Problem] = []
     budget = stricter(base.budget, head.budget)
     changes = looser(base.budget, head.budget)
-    if changes:
+    lost = base.lost("budget") is not None and head.lost("budget") is None
+    if changes or lost:
         permit = find_budget_permit("budget", new, base.budget.digest, head.budget.digest, today)
         if permit.approval:
             budget = head.budget
             problems.append(Problem("budget-approved", f"budget.toml got looser, by {permit.approval.path}", "notice"))
+        elif lost:
+            problems.append(
+                Problem(
+                    "budget-replaced",
+                    f"budget.toml stands in place of one that cannot be read, without an approval ({permit.why}); "
+                    'mend: fanout-baseline accept --reason "…"',
+                    "unapproved",
+                )
+            )
         else:
             shown = listed(f"{change.name} {_words(change.old)} -> {_words(change.new)}" for change in changes)
             problems.append(
