@@ -135,7 +135,7 @@ def test_an_anchor_in_place_of_a_broken_one_is_approved_from_it(world: World) ->
     world.commit("approved")
     assert world.judge(make_run()).verdict == "approved"
     over = world.judge(make_run(GROWN))
-    assert (over.verdict, "over-ceiling" in slugs(over)) == ("regressed", True)
+    assert slugs(over) >= {"over-ceiling", "mismatch"}
 
 
 def test_a_fleet_in_place_of_a_broken_one_is_approved(world: World) -> None:
