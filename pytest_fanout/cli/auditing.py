@@ -15,7 +15,13 @@ from pytest_fanout.errors import GitError
 from pytest_fanout.gate.audit import Step, steps
 from pytest_fanout.store.git import Repository
 
-_WORDS = {"approved": "approved", "tightening": "tightening", "waiver": "waiver", "unapproved": "NO APPROVAL", "broken": "BROKEN"}
+_WORDS = {
+    "approved": "approved",
+    "tightening": "tightening",
+    "waiver": "waiver",
+    "unapproved": "NO APPROVAL",
+    "broken": "BROKEN",
+}
 
 
 def say_log(settings: Settings, repo: Repository, agents: Sequence[str], most: int, form: str) -> None:

@@ -12,15 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import click
 
 from pytest_fanout.errors import FanoutError
-from pytest_fanout.gate import Plan
-from pytest_fanout.gate.plan import PlannedClass
 from pytest_fanout.records import Change, ClassResult, MetricResult, Problem, Verdict
 from pytest_fanout.report.printable import width, wrap
 from pytest_fanout.store.masking import Masker
+
+if TYPE_CHECKING:
+    from pytest_fanout.gate import Plan
+    from pytest_fanout.gate.plan import PlannedClass
 
 OUTCOME_WORDS = {"within": "within budget", "over": "over budget", "not_measured": "not measured", "waived": "waived"}
 _MOST_CHANGES = 20

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import TYPE_CHECKING
 
-from pytest_fanout.gate.capacity_limits import CapacityLimits, Priced
 from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
@@ -17,6 +17,7 @@ from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
 from pytest_fanout.gate.tree import Unreadable
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable, beside, table_of_baseline
 from pytest_fanout.judge.limits import limit_value
 from pytest_fanout.judge.movers import top_movers
@@ -37,6 +38,9 @@ from pytest_fanout.records import (
     Run,
     TaskRun,
 )
+
+if TYPE_CHECKING:
+    from pytest_fanout.gate.capacity_limits import CapacityLimits
 
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
@@ -124,10 +128,12 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
         rules = grounds.budget.judge_for(agent)
         told = causes_of(run, agent, table_of_baseline(anchor), measured.table, limits, rules)
         problems += of_causes(agent, told)
-    priced = grounds.capacity.judge(agent, anchor, measured, covering) if grounds.capacity else Priced()
-    problems += priced.problems
+    priced = grounds.capacity.judge(agent, anchor, measured, covering) if grounds.capacity else None
+    if priced is not None:
+        problems += priced.problems
     result = _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
-    return replace(result, metrics=(*result.metrics, *priced.metrics), evidence=comparison, causes=told)
+    of_capacity = priced.metrics if priced is not None else ()
+    return replace(result, metrics=(*result.metrics, *of_capacity), evidence=comparison, causes=told)
 
 
 def _permit(
@@ -250,7 +256,7 @@ def _mismatch(agent: str, head: Baseline, measured: Measured, run: Run, accept: 
     """A committed anchor that is new has to be what its own recordings give."""
     other: list[str] = []
     by_recording = {
-        (task.task, task.recording): task for task in run.tasks if task.agent == agent and task.status in MEASURED
+        (task.task, task.recording): task for task in trials_of(run.tasks, agent) if task.status in MEASURED
     }
     for name, entry in head.tasks.items():
         if name not in measured.table.statuses:
@@ -428,7 +434,7 @@ def _result(
     waiver = waiver_in_force((*grounds.new_approvals, *grounds.spent_approvals), agent, grounds.now)
     if waiver and verdict in WAIVABLE:
         hard = any(problem.slug in ("over-max", "too-few-cliffs") for problem in problems)
-        capped = any(task.agent == agent and task.status == "capped" for task in run.tasks)
+        capped = any(task.status == "capped" for task in trials_of(run.tasks, agent))
         if hard or capped:
             why = f"{waiver.path} is a waiver, and a cap or a maximum still holds"
         else:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from pytest_fanout.gate.advice import cause
 from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable, table_of_runs
 from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun
 
@@ -32,7 +33,7 @@ class Measured:
 
 def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, limits: Iterable[Limit]) -> Measured:
     """Sort the trials of a class, and name everything that makes it invalid, incomplete or stale."""
-    trials = tuple(task for task in run.tasks if task.agent == agent)
+    trials = trials_of(run.tasks, agent)
     table = table_of_runs(trials)
     ran = set(table.statuses)
     defined = set(run.definitions.get(agent, {}))

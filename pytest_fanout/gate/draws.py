@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pytest_fanout.gate.commands import LIVE, RECORD, WHOLE
 from pytest_fanout.gate.completeness import Measured
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import Draw, TrialTable, limit_value, table_of_baseline, table_of_runs, value_of
 from pytest_fanout.judge.distribution import PERCENTILES
 from pytest_fanout.judge.small_samples import percentile_interval
@@ -43,7 +44,7 @@ def draw_of(agent: str, anchor: Baseline, trials: Sequence[TaskRun], budget: Bud
 
     A task is on the same draw when every trial of it ran on a recording that the anchor names.
     """
-    mine = [trial for trial in trials if trial.agent == agent and trial.status in MEASURED]
+    mine = [trial for trial in trials_of(trials, agent) if trial.status in MEASURED]
     fresh = {trial.task for trial in mine if trial.task in anchor.tasks and not _is_same(trial, anchor)}
     if not fresh:
         return None

@@ -9,7 +9,6 @@ from datetime import date
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.advice import next_steps
-from pytest_fanout.gate.capacity_limits import CapacityLimits
 from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.draws import draws_of
@@ -17,6 +16,7 @@ from pytest_fanout.gate.inherited import with_inherited
 from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.tree import Tree, folder_of, read_tree, settings_at, to_commit
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import judge_draws, stats_of
 from pytest_fanout.records import (
     Base,
@@ -81,7 +81,11 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     kept = {write_approval(approval) for approval in head_tree.approvals}  # all that it says, under whatever name
     gone = tuple(approval for approval in past if write_approval(approval) not in kept)
     revs = [rev for rev in (base_rev, head.rev) if rev is not None]
-    capacity = CapacityLimits(budget, run, {**head_tree.anchors, **base_tree.anchors}, repo, revs, settings)
+    capacity = None
+    if any(budget.capacity.values()):  # else nothing is priced
+        from pytest_fanout.gate.capacity_limits import CapacityLimits
+
+        capacity = CapacityLimits(budget, run, {**head_tree.anchors, **base_tree.anchors}, repo, revs, settings)
     grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, base_tree.lost, evidence, capacity)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
@@ -260,7 +264,7 @@ def anchors_between(
 
 def _is_left_out(run: Run, agent: str) -> bool:
     """A class of which a partial run, or a shard, measured nothing is not judged at all."""
-    if any(task.agent == agent for task in run.tasks):
+    if trials_of(run.tasks, agent):
         return False
     if any(problem.agent == agent and problem.slug == "spend-limit" for problem in run.problems):
         return False  # it was selected, and its turn never came

@@ -11,6 +11,7 @@ from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.gate.loosening import pass_share_fell
 from pytest_fanout.gate.provisional import provisional_words
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable
 from pytest_fanout.judge.comparison import tasks_needed
 from pytest_fanout.judge.distribution import mean
@@ -75,7 +76,7 @@ def notices_of(
         )
     yield from _of_failures(notice_of=notice, run=run, agent=agent)
     yield from _of_branches(notice_of=notice, run=run, agent=agent)
-    draws = max((task.redraws + 1 for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
+    draws = max((task.redraws + 1 for task in trials_of(run.tasks, agent) if task.status in MEASURED), default=1)
     if draws > 2 and measured.draw in ("new", "mixed"):
         text = f"some trials are on draw {draws} of the very same requests: recording until green is not evidence"
         yield notice("redrawn", text)
@@ -93,13 +94,13 @@ def _of_age(
 
 def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str) -> Iterator[Problem]:
     """Attempts that the provider or the network let fail: they are part of the draw, and of its numbers."""
-    held = [task for task in run.tasks if task.agent == agent and task.status in MEASURED and task.failures]
+    held = [task for task in trials_of(run.tasks, agent) if task.status in MEASURED and task.failures]
     if not held:
         return
     kinds: Counter[str] = Counter()
     for task in held:
         kinds.update(task.failures)
-    trials = sum(task.agent == agent and task.status in MEASURED for task in run.tasks)
+    trials = sum(task.status in MEASURED for task in trials_of(run.tasks, agent))
     names = list(dict.fromkeys(task.task for task in held))
     said = ", ".join(f"{number} x {kind}" for kind, number in sorted(kinds.items()))
     yield notice_of(
@@ -113,7 +114,7 @@ def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str)
 
 def _of_branches(notice_of: Callable[[str, str], Problem], run: Run, agent: str) -> Iterator[Problem]:
     """Trials with the beginning of another recording: what that has saved, and what they are compared with."""
-    trials = [task for task in run.tasks if task.agent == agent and task.status in MEASURED]
+    trials = [task for task in trials_of(run.tasks, agent) if task.status in MEASURED]
     kept = [task for task in trials if task.shared_prefix is not None]
     if not kept:
         return
@@ -131,7 +132,7 @@ def _of_models(notice_of: Callable[[str, str], Problem], run: Run, agent: str, a
     before = _served(
         (trial.models_requested, trial.models_served) for task in anchor.tasks.values() for trial in task.trials
     )
-    after = _served((task.models_requested, task.models_served) for task in run.tasks if task.agent == agent)
+    after = _served((task.models_requested, task.models_served) for task in trials_of(run.tasks, agent))
     for requested in sorted(before.keys() & after.keys()):
         fresh = after[requested] - before[requested]
         if fresh and before[requested]:

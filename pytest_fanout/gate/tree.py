@@ -146,13 +146,14 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
         agent, where = name.removesuffix(".json"), f"{folder}/{name}"
         if not AGENT_NAME.match(agent) or agent in RESERVED_NAMES:
             if not is_history:  # it has never bound anything
-                error = IntegrityError(
+                misplaced = IntegrityError(
                     "misplaced",
                     f"is misplaced: {agent!r} cannot name an agent class",
                     where=where,
                     mend=f"git rm {where}",
                 )
-                problems.append(problem_of(error, "integrity", agent if AGENT_NAME.match(agent) else None, commit))
+                known = agent if AGENT_NAME.match(agent) else None
+                problems.append(problem_of(misplaced, "integrity", known, commit))
             continue
         try:
             anchors[agent] = parse_baseline(repo.read(rev, where) or b"", agent, where, stats_of)

@@ -37,6 +37,14 @@ def canonical(document: Any) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def canonical_of_whole_numbers(document: Any) -> bytes:
+    """The same for a document that is known to hold no fraction, which need not be looked for then."""
+    text = _plain(document)
+    if not (text.isascii() or _BEYOND.search(text) is None):
+        text = _jcs(document)
+    return text.encode("utf-8", "surrogatepass")
+
+
 #: json.dumps and RFC 8785 differ in two things: numbers that are no integers, and the order of keys outside the BMP.
 _ODD = re.compile(r"(?:\A|[\[:,])(?:N|-?(?:I|[0-9]+(?:\.[0-9]|e[+-])))")
 _BEYOND = re.compile("[\ud800-\U0010ffff]")
@@ -96,7 +104,12 @@ def _number(value: float) -> str:
 
 def digest(document: Any) -> str:
     """SHA-256 of the canonical form, as ``sha256:<64 hex>``."""
-    return "sha256:" + hashlib.sha256(canonical(document)).hexdigest()
+    return sha256_of(canonical(document))
+
+
+def sha256_of(data: bytes) -> str:
+    """SHA-256 of some bytes, as ``sha256:<64 hex>``."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 class BadJson(IntegrityError):

@@ -181,19 +181,20 @@ def _problems(entries: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
     return tuple(Problem(**entry) for entry in entries)
 
 
-def _trial(agent: str, entry: Mapping[str, Any], sites: Mapping[str, CallSite], where: str) -> TaskRun:
-    values = dict(entry)
-    unknown = [key for key in values["call_sites"] if key not in sites]
-    if unknown:
+def _trial(agent: str, values: dict[str, Any], sites: Mapping[str, CallSite], where: str) -> TaskRun:
+    """One of tens of thousands: what is empty, as most of it is, is looked at and left. ``values`` is used up."""
+    named = values["call_sites"]
+    if any(key not in sites for key in named):
+        unknown = next(key for key in named if key not in sites)
         raise IntegrityError(
-            "report-malformed", f"names the call site {unknown[0]!r} that it does not describe", where=where, mend=AGAIN
+            "report-malformed", f"names the call site {unknown!r} that it does not describe", where=where, mend=AGAIN
         )
     stale = values["stale"]
     if stale is not None:
         lines = {key: tuple(stale.get(key, ())) for key in ("changes", "kinds")}
         values["stale"] = StaleNote(**{**stale, **lines})
     values["problems"] = _problems(values["problems"])
-    values["call_sites"] = tuple(sites[key] for key in values["call_sites"])
+    values["call_sites"] = tuple([sites[key] for key in named])
     for key in ("models_requested", "models_served", "hosts", "volatile"):
         values[key] = tuple(values.get(key, ()))
     return TaskRun(agent=agent, **values)
