@@ -193,6 +193,7 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
     """
     from pytest_fanout.gate.check import refuse_copy
     from pytest_fanout.gate.check import verify as verify_report
+    from pytest_fanout.gate.listing import counted
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -200,8 +201,10 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
     if not paths or (reports_expected is not None and len(paths) != reports_expected):
         raise IntegrityError(
             "reports-missing",
-            f"{len(paths)} reports match {pattern!r}, and {reports_expected or 'at least 1'} should",
-            mend="see that every job ran `pytest --fanout-budget` and kept its report",
+            f"{counted(len(paths), 'report')} match{'es' if len(paths) == 1 else ''} {pattern!r}, and "
+            f"{reports_expected or 'at least 1'} should",
+            mend="see that every job ran `pytest --fanout-budget` and kept its report"
+            + ("; what `fanout-baseline combine` made of all shards is one: --reports-expected 1" if paths else ""),
         )
     code = 0
     seen: dict[str, str] = {}
@@ -317,6 +320,7 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
     from pytest_fanout.cli import recordings
     from pytest_fanout.cli.console import table
     from pytest_fanout.gate import read_anchors
+    from pytest_fanout.gate.listing import counted
     from pytest_fanout.judge import stats_of
 
     if task is not None:
@@ -341,7 +345,7 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
         stats = stats_of(anchor)
         trials = sum(len(task.trials) for task in anchor.tasks.values())
         served = {model for task in anchor.tasks.values() for trial in task.trials for model in trial.models_served}
-        click.echo(f"{name}: {len(anchor.tasks)} tasks, {trials} trials, {anchor.digest}")
+        click.echo(f"{name}: {counted(len(anchor.tasks), 'task')}, {counted(trials, 'trial')}, {anchor.digest}")
         click.echo(f"models served: {clean(', '.join(sorted(served))) or 'unknown'}")
         columns = ("mean", "p50", "p90", "p95", "p99", "max")
         rows = [

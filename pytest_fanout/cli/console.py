@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_fanout.errors import FanoutError
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.records import Change, ClassResult, MetricResult, Problem, Verdict
 from pytest_fanout.report.printable import width, wrap
 from pytest_fanout.store.masking import Masker
@@ -247,7 +248,9 @@ def say_plan(plan: Plan) -> None:
             say(CREEPING, 2)
         if planned.endings:
             click.echo(
-                "  {passed} of {trials} trials passed; {capped} capped, {failed} failed".format(**planned.endings)
+                "  {passed} of {trials} passed; {capped} capped, {failed} failed".format(
+                    **{**planned.endings, "trials": counted(planned.endings["trials"], "trial")}
+                )
             )
         if planned.provisional is not None:
             say(f"{planned.provisional} [provisional]", 2)

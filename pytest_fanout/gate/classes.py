@@ -54,6 +54,10 @@ _OF_THE_WHOLE = frozenset(
 )
 
 
+#: Notices that count tasks or trials, or ask for a run of the class.
+_NOTICES_OF_THE_WHOLE = frozenset({"few-tasks", "few-trials", "provisional"})
+
+
 @dataclass(frozen=True, slots=True)
 class Grounds:
     """What every class is judged on: the run, the two commits, and the day."""
@@ -439,11 +443,14 @@ def _result(
             why = f"{waiver.path} is a waiver, and a cap or a maximum still holds"
         else:
             verdict, approval, why = "waived", waiver.path, None
-    if run.session.shard and verdict in _OF_THE_WHOLE:
-        verdict = "shard"
+    if run.session.shard:
+        # what only the whole can tell is told of it alone, and accepting, which most of it asks for, is refused here
+        problems = [problem for problem in problems if problem.verdict not in _OF_THE_WHOLE]
+        verdict = "shard" if verdict in _OF_THE_WHOLE else verdict
     table = table_of_baseline(anchor) if anchor else None
     rules = grounds.budget.judge_for(agent)
-    notices += notices_of(run, agent, measured, table, head or base, metrics, rules, grounds.now)
+    of_class = notices_of(run, agent, measured, table, head or base, metrics, rules, grounds.now)
+    notices += [notice for notice in of_class if not run.session.shard or notice.slug not in _NOTICES_OF_THE_WHOLE]
     return ClassResult(
         agent=agent,
         verdict=verdict,

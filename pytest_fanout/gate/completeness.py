@@ -44,6 +44,8 @@ def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, 
     absent = sorted(expected - ran - {trial.task for trial in trials if trial.status in ("stale", "invalid")})
     removed = tuple(task for task in absent if anchor and _left_the_eval_set(task, run, agent, anchor))
     missing = tuple(task for task in absent if task not in removed)
+    if run.session.shard:  # what the others run is not missing; `combine` sees whether they did
+        removed = missing = ()
     stale = tuple(sorted({trial.task for trial in trials if trial.status == "stale"}))
     known = set(base.tasks if base else ()) | set(head.tasks if head else ())
     partial = run.session.partial and not run.ci and bool(missing or removed)

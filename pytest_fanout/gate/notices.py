@@ -89,7 +89,9 @@ def _of_age(
     if rules.max_age_days is not None and begun:
         days = (now - min(begun)) // 86_400
         if days > rules.max_age_days:
-            yield notice_of("anchor-old", f"the anchor was recorded {days} days ago, more than {rules.max_age_days}")
+            yield notice_of(
+                "anchor-old", f"the anchor was recorded {counted(days, 'day')} ago, more than {rules.max_age_days}"
+            )
 
 
 def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str) -> Iterator[Problem]:
@@ -105,7 +107,7 @@ def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str)
     said = ", ".join(f"{number} x {kind}" for kind, number in sorted(kinds.items()))
     yield notice_of(
         "draw-holds-failures",
-        f"the draw holds attempts that failed ({said}), in {len(held)} of {trials} trials: "
+        f"the draw holds attempts that failed ({said}), in {len(held)} of {counted(trials, 'trial')}: "
         f"{listed(names)}; retries count as attempts, and what an agent did about them is in "
         "all numbers; mend: if that was a bad hour of the provider, draw these anew: pytest --fanout-budget "
         "--fanout-mode=rerecord",
@@ -119,11 +121,11 @@ def _of_branches(notice_of: Callable[[str, str], Problem], run: Run, agent: str)
     if not kept:
         return
     saved, spent = sum(task.saved_calls for task in kept), sum(task.spent_calls for task in kept)
-    cost = f" ({spent} live calls made, {saved} saved)" if saved else ""
+    cost = f" ({counted(spent, 'live call')} made, {saved} saved)" if saved else ""
     yield notice_of(
         "branched",
-        f"{len(kept)} of {len(trials)} trials keep the beginning of an earlier recording and went on live from their "
-        f"first changed request{cost}; beside the anchor each is compared with the trial that it shares it with",
+        f"{len(kept)} of {counted(len(trials), 'trial')} {'keeps' if len(kept) == 1 else 'keep'} the beginning of an "
+        f"earlier recording and went on live from their first changed request{cost}; beside the anchor each is compared with the trial that it shares it with",
     )
 
 

@@ -168,6 +168,7 @@ def read_report(path: Path) -> Run:
         inputs=document["inputs"],
         ci=document["ci"],
         sealed=document["sealed"],
+        tool=document["tool"],
         volatile=tuple(document.get("volatile", ())),
         control=tuple(
             ControlTrial(entry["name"], **{**made, "models_served": tuple(made["models_served"])})

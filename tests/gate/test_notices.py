@@ -243,7 +243,7 @@ def test_branches_are_counted(saved: int, cost: str) -> None:
     run = with_trials(make_run(TWENTY), "t03", shared_prefix="sha256:1", saved_calls=saved, spent_calls=2)
 
     assert told(both_sides(run))["branched"] == (
-        "1 of 20 trials keep the beginning of an earlier recording and went on live from their first changed "
+        "1 of 20 trials keeps the beginning of an earlier recording and went on live from their first changed "
         f"request{cost}; beside the anchor each is compared with the trial that it shares it with"
     )
 
