@@ -125,7 +125,8 @@ def _of_branches(notice_of: Callable[[str, str], Problem], run: Run, agent: str)
     yield notice_of(
         "branched",
         f"{len(kept)} of {counted(len(trials), 'trial')} {'keeps' if len(kept) == 1 else 'keep'} the beginning of an "
-        f"earlier recording and went on live from their first changed request{cost}; beside the anchor each is compared with the trial that it shares it with",
+        f"earlier recording and went on live from their first changed request{cost}; "
+        "beside the anchor each is compared with the trial that it shares it with",
     )
 
 

@@ -180,7 +180,7 @@ def test_the_command_says_what_it_does_and_asks(world: World, monkeypatch: pytes
         "next:\n"
         "  git add baselines && git commit\n"
         "  have baselines/ reviewed by its code owners: @org/capacity\n"
-        "  before 2026-11-30 12:00 UTC: mend it, or fanout-baseline accept --agent support --reason \"…\"\n"
+        '  before 2026-11-30 12:00 UTC: mend it, or fanout-baseline accept --agent support --reason "…"\n'
     )
     done = CliRunner().invoke(main, [*words, "--hours", "72", "--yes"])
     assert re.findall("^(It ends sooner|1 of this class before it: 2026-11-29-support-waiver.json)", done.output, re.M)
