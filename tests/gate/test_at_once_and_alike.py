@@ -1,4 +1,4 @@
-"""Two that accept at once, and task ids that look alike: letters composed and decomposed, as git and macOS write them."""
+"""Two that accept at once; and task ids that look alike: letters composed as git, or decomposed as macOS has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gate_world import TODAY, TWENTY, World, make_run, slugs, started, without
 from pytest_fanout.errors import StorageError
 from pytest_fanout.gate import Plan, carry_out, plan_accept
 from pytest_fanout.records import Base, Run
-from pytest_fanout.session.items import MeasuredTask, marked_task
+from pytest_fanout.session.items import marked_task
 from pytest_fanout.store.files import alone_in, digest
 from pytest_fanout.store.recordings import slug_of
 
@@ -25,7 +25,7 @@ COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "tests/test_café.py::test_i
 HOLDS = """
 import sys
 from pathlib import Path
-from pytest_fanout.session.items import MeasuredTask, marked_task
+from pytest_fanout.session.items import marked_task
 from pytest_fanout.store.files import alone_in, digest
 with alone_in(Path(sys.argv[1])):
     print("held", flush=True)
@@ -100,7 +100,9 @@ def test_ids_that_look_alike_are_two_tasks(world: World) -> None:
 def test_the_id_of_a_marked_test_is_composed_whatever_the_disk_says() -> None:
     """The same clone has one set of tasks everywhere; a name that the mark gives is taken as it is."""
     item = SimpleNamespace(nodeid=DECOMPOSED, get_closest_marker=lambda name: pytest.mark.fanout(agent="support").mark)
-    assert marked_task(cast("pytest.Item", item)) == MeasuredTask("support", COMPOSED, 1, digest({"test": COMPOSED}))
+    found = marked_task(cast("pytest.Item", item))
+    assert found is not None
+    assert (found.task, found.definition) == (COMPOSED, digest({"test": COMPOSED}))
 
     named = pytest.mark.fanout(agent="support", task=DECOMPOSED).mark
     item = SimpleNamespace(nodeid="x", get_closest_marker=lambda name: named)
