@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,18 @@ def _problems(entries: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
     return tuple(Problem(**entry) for entry in entries)
 
 
+def _setters() -> tuple[tuple[str, Callable[[TaskRun, Any], None], Any], ...]:
+    """Of each field of a trial: its name, what sets it, and its value where the report has none."""
+    found = []
+    for field in dataclasses.fields(TaskRun):
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        found.append((field.name, getattr(TaskRun, field.name).__set__, default))
+    return tuple(found)
+
+
+_SETTERS = _setters()
+
+
 def _trial(agent: str, values: dict[str, Any], sites: Mapping[str, CallSite], where: str) -> TaskRun:
     """One of tens of thousands: what is empty, as most of it is, is looked at and left. ``values`` is used up."""
     named = values["call_sites"]
@@ -198,7 +210,12 @@ def _trial(agent: str, values: dict[str, Any], sites: Mapping[str, CallSite], wh
     values["call_sites"] = tuple([sites[key] for key in named])
     for key in ("models_requested", "models_served", "hosts", "volatile"):
         values[key] = tuple(values.get(key, ()))
-    return TaskRun(agent=agent, **values)
+    values["agent"] = agent
+    # what the class itself does with more than thirty arguments takes three times as long; the schema knows them all
+    made = object.__new__(TaskRun)
+    for name, put, default in _SETTERS:
+        put(made, values.get(name, default))
+    return made
 
 
 def load_document(path: Path) -> dict[str, Any]:

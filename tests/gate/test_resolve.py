@@ -269,3 +269,34 @@ def test_a_replay_that_measures_nothing_resolves_nothing(world: World) -> None:
     assert "mend: see that `pytest --fanout-budget` runs on the merged code, then resolve again" in done.stderr
     assert "#replay-failed" in done.stderr
     assert unmerged(world.repo)
+
+
+def test_a_criss_cross_merge_is_resolved_by_its_two_sides(world: World) -> None:
+    """Main and feature merged each other's earlier commit and resolved it differently: there are two merge bases.
+
+    Whose anchor holds is told by the branches; then the base is main's tip, and all of it is judged against that.
+    """
+    one = git(world.root, "rev-parse", "feature")
+    merge(world)  # feature keeps its own side
+    git(world.root, "checkout", "-q", "--ours", ".")
+    world.commit("feature has merged main")
+    git(world.root, "switch", "-q", "main")
+    merge(world, one)  # and main its own
+    git(world.root, "checkout", "-q", "--ours", ".")
+    world.commit("main has merged feature")
+    side(world, "main", {**LARGER, "t18": [29]})
+    world.commit("main goes on")
+    git(world.root, "switch", "-q", "feature")
+    side(world, "feature", {**GROWN, "t18": [24]})
+    world.commit("feature goes on")
+    assert len(git(world.root, "merge-base", "--all", "main", "feature").split()) == 2
+    merge(world)
+
+    done = mend(world, {"t1": BOTH, "t2": FEATURE, "t3": BOTH})
+
+    assert (unmerged(world.repo), done.to_record) == ((), ())
+    assert done.other == (f"support/{slug_of('t2')}",)
+    anchor = (world.folder / "baselines/support.json").read_text()
+    assert anchor == git(world.root, "show", "main:baselines/support.json") + "\n"
+    world.commit("merged")
+    assert world.repo.resolve_base(None, {}).rev == world.repo.resolve("main")
