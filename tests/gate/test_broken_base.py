@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,18 @@ from gate_world import TODAY, TWENTY, World, git, make_run, slugs, started
 from pytest_fanout.cli.baseline import main
 from pytest_fanout.gate import Accepted, accept
 from pytest_fanout.gate.audit import steps
-from pytest_fanout.records import Base, Run, Verdict
+from pytest_fanout.records import Base, Change, Run, Verdict
+from pytest_fanout.store.approvals import parse_approval, write_approval
 
 GROWN = {task: [values[0] + 6] for task, values in TWENTY.items()}
 #: Each file with what breaks it; the anchor is cut off, as a bad merge leaves it.
 BROKEN = {"budget.toml": "schema = 1\n[default", "support.json": '{\n "digest": "sha256:', "fleet.toml": "schema = "}
+#: In no entry looser than what holds without a file.
+STRICTER = """schema = 1
+[default.limits]
+"fanout.p95" = { increase = "5%", at_least = 1 }
+"tokens.p95" = { increase = "10%", at_least = 500 }
+"""
 REASON = "It was unreadable since the merge of Monday."
 
 
@@ -72,7 +80,7 @@ def test_as_long_as_head_holds_it_too_the_verdict_is_integrity(world: World, nam
 def test_a_budget_in_place_of_a_broken_one_is_approved_like_a_new_one(world: World) -> None:
     """Also where it is the strictest: nobody can tell what it is compared with. Main then is as it was."""
     broken_base(world, "budget.toml")
-    world.write("baselines/budget.toml", 'schema = 1\n[default.limits]\n"fanout.p95" = { max = 30 }\n')
+    world.write("baselines/budget.toml", STRICTER)
     world.commit("mended")
 
     found = world.judge(make_run())
@@ -136,6 +144,27 @@ def test_an_anchor_in_place_of_a_broken_one_is_approved_from_it(world: World) ->
     assert world.judge(make_run()).verdict == "approved"
     over = world.judge(make_run(GROWN))
     assert slugs(over) >= {"over-ceiling", "mismatch"}
+
+
+def test_growth_over_time_is_not_forgotten_with_the_anchor(world: World) -> None:
+    """What approvals add up to is counted from their files: the new one has to speak of it all the same."""
+    git(world.root, "switch", "-q", "main")
+    october = (Change("metric", "fanout.p95", "all", 9, 19),)
+    world.approve(None, {"fanout.p95": 20, "tokens.p95": 2400}, changes=october, requested_on="2026-10-28")
+    broken_base(world, "support.json")
+    restore(world)
+    world.commit("mended")
+    name = next(name for name in accepted(world, make_run()).written if "/approvals/" in name)
+    world.commit("approved")
+    assert world.judge(make_run()).verdict == "approved"
+
+    made = parse_approval((world.folder / name).read_bytes(), name)
+    assert [change.name for change in made.changes if change.what == "drift"] == ["fanout.p95"]
+    silent = replace(made, changes=tuple(change for change in made.changes if change.what != "drift"))
+    world.write(name, write_approval(silent))
+    world.commit("and silent about it")
+    found = world.judge(make_run())
+    assert (found.verdict, "drift-unapproved" in slugs(found)) == ("unapproved", True)
 
 
 def test_a_fleet_in_place_of_a_broken_one_is_approved(world: World) -> None:
