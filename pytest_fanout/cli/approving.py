@@ -15,6 +15,7 @@ import click
 from pytest_fanout.cli.console import clean
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import EXIT_WITHIN, UsageError
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.gate.start import start
 from pytest_fanout.gate.tree import folder_of, kept_in
 from pytest_fanout.gate.waiving import LIFTED, plan_waiver, write_waiver
@@ -122,7 +123,7 @@ def waive(
         environ=environ,
     )
     until = datetime.fromtimestamp(waiver.approval.expires_at or 0, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    click.echo(f"{clean(agent)} may pass until {until} ({waiver.hours} hours) where it is {LIFTED}.")
+    click.echo(f"{clean(agent)} may pass until {until} ({counted(waiver.hours, 'hour')}) where it is {LIFTED}.")
     click.echo("Caps, maxima, and what was not measured for any other reason still fail; every report says waived.")
     if waiver.shortened:
         click.echo("It ends sooner than asked: a waiver of today lasts until 72 hours after its day began (UTC).")
@@ -133,5 +134,5 @@ def waive(
     click.echo(f"wrote {clean(write_waiver(waiver, settings))}")
     folder = folder_of(settings)
     click.echo(f"\nnext:\n  git add {shlex.quote(folder)} && git commit\n  {review_advice(settings, repo)}")
-    click.echo(f"  before {until}: mend it, or fanout-baseline accept --agent {clean(agent)}")
+    click.echo(f'  before {until}: mend it, or fanout-baseline accept --agent {clean(agent)} --reason "…"')
     return EXIT_WITHIN

@@ -15,7 +15,13 @@ from pytest_fanout.errors import GitError
 from pytest_fanout.gate.audit import Step, steps
 from pytest_fanout.store.git import Repository
 
-_WORDS = {"approved": "approved", "tightening": "tightening", "waiver": "waiver", "unapproved": "NO APPROVAL"}
+_WORDS = {
+    "approved": "approved",
+    "tightening": "tightening",
+    "waiver": "waiver",
+    "unapproved": "NO APPROVAL",
+    "broken": "BROKEN",
+}
 
 
 def say_log(settings: Settings, repo: Repository, agents: Sequence[str], most: int, form: str) -> None:
@@ -52,7 +58,7 @@ def _say(step: Step) -> None:
             until = datetime.fromtimestamp(step.approval.expires_at, UTC).strftime(", until %Y-%m-%d %H:%M UTC")
         click.echo(f"  {clean(step.approval.path)}, asked for by {clean(step.approval.requested_by)}{until}:")
         click.echo(f"    {clean(step.approval.reason)}")
-    elif step.kind == "unapproved":
+    elif step.kind in ("unapproved", "broken"):
         click.echo(f"  {clean(step.why or '')}")
 
 

@@ -11,27 +11,15 @@ from pathlib import Path
 
 import click
 
-from pytest_fanout.cli import approving, auditing, judging, planning, previews, recordings, resolving
-from pytest_fanout.cli.console import (
-    FanoutGroup,
-    clean,
-    metric_table,
-    say,
-    say_plan,
-    say_verdict,
-    table,
-    without_collecting,
-)
+from pytest_fanout.cli.console import FanoutGroup, clean, say_verdict, without_collecting
 from pytest_fanout.cli.sides import repository_of
 from pytest_fanout.config import Settings, find_settings, is_ci
 from pytest_fanout.errors import FanoutError, IntegrityError, UsageError
-from pytest_fanout.gate import carry_out, evaluate, exit_code, plan_accept, read_anchors
-from pytest_fanout.gate import verify as verify_report
-from pytest_fanout.gate.start import REPORT
-from pytest_fanout.gate.tree import to_commit
-from pytest_fanout.judge import stats_of
-from pytest_fanout.report.summary import means
 from pytest_fanout.store.git import Repository
+
+# Each command loads what it alone needs: the required check runs often, and needs little.
+
+REPORT = "fanout-report.json"
 
 
 def _project() -> tuple[Settings, Repository]:
@@ -94,6 +82,8 @@ def init() -> None:
     Example:
       fanout-baseline init && git add baselines .gitignore .gitattributes
     """
+    from pytest_fanout.cli import approving
+
     approving.init(find_settings(Path.cwd()))
 
 
@@ -130,6 +120,10 @@ def accept(
       fanout-baseline accept --reason "The planner now verifies its citations."
       fanout-baseline accept --agent support --reason "…" --from-report ci.json
     """
+    from pytest_fanout.cli import approving, previews
+    from pytest_fanout.cli.console import say_plan
+    from pytest_fanout.gate import carry_out, plan_accept
+    from pytest_fanout.gate.tree import to_commit
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -179,6 +173,8 @@ def waive(agent: str, reason: str, hours: int, yes: bool) -> None:
     Example:
       fanout-baseline waive --agent support --hours 12 --reason "Hotfix of the outage, FAN-311"
     """
+    from pytest_fanout.cli import approving
+
     settings, repo = _project()
     sys.exit(approving.waive(settings, repo, agent, reason, hours, yes=yes, environ=os.environ))
 
@@ -196,6 +192,8 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
       fanout-baseline verify --report 'reports/*/fanout-report.json' --reports-expected 2
     """
     from pytest_fanout.gate.check import refuse_copy
+    from pytest_fanout.gate.check import verify as verify_report
+    from pytest_fanout.gate.listing import counted
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -203,8 +201,10 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
     if not paths or (reports_expected is not None and len(paths) != reports_expected):
         raise IntegrityError(
             "reports-missing",
-            f"{len(paths)} reports match {pattern!r}, and {reports_expected or 'at least 1'} should",
-            mend="see that every job ran `pytest --fanout-budget` and kept its report",
+            f"{counted(len(paths), 'report')} match{'es' if len(paths) == 1 else ''} {pattern!r}, and "
+            f"{reports_expected or 'at least 1'} should",
+            mend="see that every job ran `pytest --fanout-budget` and kept its report"
+            + ("; what `fanout-baseline combine` made of all shards is one: --reports-expected 1" if paths else ""),
         )
     code = 0
     seen: dict[str, str] = {}
@@ -245,6 +245,8 @@ def combine(patterns: tuple[str, ...], out: str) -> None:
     Example:
       fanout-baseline combine --report 'shards/*/fanout-report.json'
     """
+    from pytest_fanout.cli import judging
+
     settings, repo = _project()
     sys.exit(judging.combine_shards(settings, repo, patterns, Path(out), os.environ))
 
@@ -259,6 +261,8 @@ def comment(report: str, expect_head: str | None) -> None:
     Example, in a job that knows the commit from elsewhere than the report:
       fanout-baseline comment --expect-head "$HEAD_SHA" > comment.md
     """
+    from pytest_fanout.cli import judging
+
     sys.exit(judging.say_comment(Path(report), expect_head))
 
 
@@ -275,6 +279,8 @@ def log(agents: tuple[str, ...], most: int, form: str) -> None:
     Example:
       fanout-baseline log --agent support
     """
+    from pytest_fanout.cli import auditing
+
     auditing.say_log(*_project(), agents, most, form)
 
 
@@ -292,6 +298,8 @@ def resolve(side: str | None) -> None:
       git merge origin/main    # conflicts
       fanout-baseline resolve && git commit
     """
+    from pytest_fanout.cli import resolving
+
     sys.exit(resolving.resolve_conflict(*_project(), side))
 
 
@@ -309,6 +317,12 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
       fanout-baseline show support
       fanout-baseline show --recording refund --trial 2
     """
+    from pytest_fanout.cli import recordings
+    from pytest_fanout.cli.console import table
+    from pytest_fanout.gate import read_anchors
+    from pytest_fanout.gate.listing import counted
+    from pytest_fanout.judge import stats_of
+
     if task is not None:
         recordings.show_recording(find_settings(Path.cwd()), task, agent=agent or of, trial=trial, full=full)
         return
@@ -324,8 +338,6 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
             f"HEAD holds no readable anchor of {agent!r}; it holds: {', '.join(sorted(anchors)) or 'none'}",
             mend="run `pytest --fanout-budget`, then `fanout-baseline accept`",
         )
-    from pytest_fanout.report.summary import plural
-
     if not anchors:
         click.echo("HEAD holds no anchor")
     for name in sorted(anchors) if agent is None else (agent,):
@@ -333,7 +345,7 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
         stats = stats_of(anchor)
         trials = sum(len(task.trials) for task in anchor.tasks.values())
         served = {model for task in anchor.tasks.values() for trial in task.trials for model in trial.models_served}
-        click.echo(f"{name}: {plural(len(anchor.tasks), 'task')}, {plural(trials, 'trial')}, {anchor.digest}")
+        click.echo(f"{name}: {counted(len(anchor.tasks), 'task')}, {counted(trials, 'trial')}, {anchor.digest}")
         click.echo(f"models served: {clean(', '.join(sorted(served))) or 'unknown'}")
         columns = ("mean", "p50", "p90", "p95", "p99", "max")
         rows = [[name, metric, *(_figure(row[column]) for column in columns)] for metric, row in stats.items()]
@@ -379,6 +391,8 @@ def import_cassettes(paths: tuple[Path, ...], agent: str, task: str | None, tria
     Example:
       fanout-baseline import-cassettes --agent support tests/cassettes
     """
+    from pytest_fanout.cli import recordings
+
     sys.exit(recordings.import_cassettes(find_settings(Path.cwd()), paths, agent, task, trial))
 
 
@@ -396,6 +410,10 @@ def diff(report: str, base_rev: str | None, form: str) -> None:
     """
     from dataclasses import replace
 
+    from pytest_fanout.cli import judging
+    from pytest_fanout.cli.console import metric_table, say
+    from pytest_fanout.gate import evaluate, exit_code
+    from pytest_fanout.report.summary import means
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -422,6 +440,8 @@ def power(agents: tuple[str, ...]) -> None:
     Example:
       fanout-baseline power --agent support
     """
+    from pytest_fanout.cli import planning
+
     planning.say_power(*_project(), agents, datetime.now(UTC).date())
 
 
@@ -435,6 +455,8 @@ def selfcheck(agents: tuple[str, ...], draws: int) -> None:
     Example:
       fanout-baseline selfcheck --draws 500
     """
+    from pytest_fanout.cli import planning
+
     planning.say_selfcheck(*_project(), agents, draws, datetime.now(UTC).date())
 
 
@@ -447,6 +469,7 @@ def metrics(report: str) -> None:
     Example:
       fanout-baseline metrics > metrics.txt
     """
+    from pytest_fanout.gate import evaluate
     from pytest_fanout.report.openmetrics import render
     from pytest_fanout.store.reports import read_report
 

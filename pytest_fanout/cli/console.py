@@ -12,15 +12,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import click
 
 from pytest_fanout.errors import FanoutError
-from pytest_fanout.gate import Plan
-from pytest_fanout.gate.plan import PlannedClass
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.records import Change, ClassResult, MetricResult, Problem, Verdict
 from pytest_fanout.report.printable import width, wrap
 from pytest_fanout.store.masking import Masker
+
+if TYPE_CHECKING:
+    from pytest_fanout.gate import Plan
+    from pytest_fanout.gate.plan import PlannedClass
 
 OUTCOME_WORDS = {"within": "within budget", "over": "over budget", "not_measured": "not measured", "waived": "waived"}
 _MOST_CHANGES = 20
@@ -211,6 +215,8 @@ def what_of(planned: PlannedClass) -> str:
         return "its anchor moves; nothing gets looser, no approval is needed"
     if planned.approval.from_digest is None:
         return "its first anchor, and a reviewer has to approve it"
+    if planned.result is not None and planned.result.baseline_base is None:
+        return "its anchor in place of one that cannot be read, and a reviewer has to approve it"
     return "its anchor gets looser, and a reviewer has to approve that"
 
 
@@ -242,7 +248,9 @@ def say_plan(plan: Plan) -> None:
             say(CREEPING, 2)
         if planned.endings:
             click.echo(
-                "  {passed} of {trials} trials passed; {capped} capped, {failed} failed".format(**planned.endings)
+                "  {passed} of {trials} passed; {capped} capped, {failed} failed".format(
+                    **{**planned.endings, "trials": counted(planned.endings["trials"], "trial")}
+                )
             )
         if planned.provisional is not None:
             say(f"{planned.provisional} [provisional]", 2)

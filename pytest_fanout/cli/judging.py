@@ -20,6 +20,7 @@ from pytest_fanout.errors import EXIT_OVER, EXIT_WITHIN, FanoutError, IntegrityE
 from pytest_fanout.gate import combine, evaluate, exit_code, verify
 from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.gate.fleet import fleet_of
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository
@@ -73,7 +74,7 @@ def combine_shards(
     run = combine({path: read_report(Path(path)) for path in paths})
     verdict = judged(run, repo, settings)
     write_report(out, document(run, verdict))
-    click.echo(f"combined {len(paths)} shards into {clean(str(out))}")
+    click.echo(f"combined {counted(len(paths), 'shard')} into {clean(str(out))}")
     code = exit_code(verdict)
     if is_ci(environ):  # a report that is of another tree than the one that is checked out says nothing of it
         done = verify(

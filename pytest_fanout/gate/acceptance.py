@@ -6,6 +6,7 @@ leaves an approval without its anchor, which allows nothing, and the same comman
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -203,7 +204,8 @@ def _check_session(verdict: Verdict) -> None:
 
 def _check_class(result: ClassResult, removals: Collection[str]) -> None:
     allowed = {"tasks-removed"}
-    if result.missing and set(result.missing) <= set(removals):
+    named = {*removals, *(unicodedata.normalize("NFC", task) for task in removals)}  # as ids of marked tests are
+    if result.missing and set(result.missing) <= named:
         allowed.add("tasks-missing")
     for problem in result.problems:
         if (
@@ -250,7 +252,7 @@ def _plan_class(
     table = table_of_baseline(anchor)
     values = gated_values((table,) if origin is None else (table, table.only(origin.tasks)), limits)
     if origin is None:
-        changes = [Change("class_added", agent)]
+        changes = [] if base.lost(agent) else [Change("class_added", agent)]
         changes += [Change("metric", name, "all", None, value) for name, value in sorted(values.items())]
     else:
         changes = list(loosening(origin, anchor, limits))
@@ -283,7 +285,7 @@ def _plan_class(
         approval = author.approval(
             "baseline",
             agent,
-            origin.digest if origin else None,
+            base.origin(agent),
             changes,
             evalset=anchor.evalset,
             ceilings=ceilings,
@@ -316,6 +318,8 @@ def _plan_budget(base: Tree, head: Tree, author: Author) -> tuple[Budget, tuple[
     new, _ = split_spent(head.approvals, base.approvals)
     wanted, approvals = work_tree_budget(author.settings), []
     budget, changes = stricter(base.budget, wanted), looser(base.budget, wanted)
+    if base.lost("budget"):
+        changes = (Change("budget", "budget.toml", None, "cannot be read", wanted.digest), *changes)
     if changes:
         budget = wanted
         if not find_budget_permit("budget", new, base.budget.digest, wanted.digest, author.today).approval:

@@ -78,11 +78,13 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
         if result.verdict == "approved" and budget is not None:
             for step in _after_accepting(result, run, budget):
                 say(step)
+        if result.verdict == "waived":
+            say(_before_it_ends(result, run, accept))
         if "over-max" in mine:
             say(f"bring {result.agent} back under its maximum, or have budget.toml changed by its owners")
         if "anchor-removed" in mine:
             say(f"git checkout {verdict.base.rev} -- {folder}/{result.agent}.json")
-    if slugs & {"budget-loosened", "fleet-changed"}:
+    if slugs & {"budget-loosened", "budget-replaced", "fleet-changed"}:
         if run.mode == "live" or run.session.partial:
             say(WHOLE)
         say('fanout-baseline accept --reason "…"')
@@ -106,6 +108,13 @@ def _before_accepting(verdict: Verdict, run: Run, budget: Budget | None) -> tupl
     if run.session.partial and not steps:
         steps = [WHOLE]
     return tuple(steps)
+
+
+def _before_it_ends(result: ClassResult, run: Run, accept: str) -> str:
+    """What leads on from a waiver. A stale class, or a part of one, cannot be accepted."""
+    if result.stale or run.mode == "live":
+        return f"{RECORD} --fanout-agent={result.agent}"
+    return WHOLE if run.session.partial else accept
 
 
 def _after_accepting(result: ClassResult, run: Run, budget: Budget) -> list[str]:

@@ -20,14 +20,15 @@ from pytest_fanout.store.looser import looser, stricter
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that one commit did. ``kind``: approved, tightening, waiver, or unapproved."""
+    """One thing that one commit did. ``kind``: approved, tightening, waiver, unapproved, or broken: what it committed
+    cannot be read."""
 
     commit: Commit
     subject: str  # agent class, "budget" or "fleet"
     kind: str
     changes: tuple[Change, ...]
     approval: Approval | None = None
-    why: str | None = None  # why nothing allowed it
+    why: str | None = None  # why nothing allowed it, or why it cannot be read
 
 
 def steps(
@@ -55,9 +56,18 @@ def steps(
     found: list[Step] = []
     for commit in main_line(repo, rev, [folder_of(settings)], most):
         old, new = tree(commit.parent), tree(commit.rev)
-        made = [*_of_budget(commit, old, new), *_of_anchors(commit, old, new, repo, settings)]
+        made = [*_broken(commit, old, new), *_of_budget(commit, old, new)]
+        made += _of_anchors(commit, old, new, repo, settings)
         found += [step for step in made if not agents or step.subject in agents]
     return found
+
+
+def _broken(commit: Commit, old: Tree, new: Tree) -> Iterator[Step]:
+    """Files that this commit left unreadable, the folder itself with the name "baselines"."""
+    for name, lost in sorted(new.unreadable.items()):
+        before = old.lost(name)
+        if before is None or before.digest != lost.digest:
+            yield Step(commit, name or "baselines", "broken", (), None, lost.problem.text)
 
 
 def _of_anchors(commit: Commit, old: Tree, new: Tree, repo: Repository, settings: Settings) -> Iterator[Step]:
@@ -65,6 +75,8 @@ def _of_anchors(commit: Commit, old: Tree, new: Tree, repo: Repository, settings
     budget = stricter(old.budget, new.budget)
     for agent in sorted({*old.anchors, *new.anchors}):
         base, head = old.anchors.get(agent), new.anchors.get(agent)
+        if head is None and new.lost(agent):
+            continue  # told as broken
         if base is not None and head is not None and base.digest == head.digest:
             continue
         limits = budget.limits_for(agent)
@@ -84,7 +96,7 @@ def _of_anchors(commit: Commit, old: Tree, new: Tree, repo: Repository, settings
             anchors = anchors_between(repo, commit.parent, commit.rev, settings, agent)
             return [(a, Target(a.evalset, gated_values((table_of_baseline(a),), limits))) for a in anchors]
 
-        origin = base.digest if base else None
+        origin = old.origin(agent)
         permit = find_permit(agent, mine, spent, origin, target, commit.day, between)
         kind = "approved" if permit.approval else "unapproved"
         yield Step(commit, agent, kind, changes, permit.approval, permit.why)
@@ -106,11 +118,15 @@ def _changes(agent: str, base: Baseline | None, head: Baseline | None, budget: B
 def _of_budget(commit: Commit, old: Tree, new: Tree) -> Iterator[Step]:
     approvals, _ = split_spent(new.approvals, old.approvals)
     changes = looser(old.budget, new.budget)
-    if changes:
+    if old.lost("budget"):  # nothing tells whether it was looser
+        changes = (Change("budget", "budget.toml", None, "cannot be read", new.budget.digest), *changes)
+    if new.lost("budget"):
+        pass  # told as broken
+    elif changes:
         yield _budget_step(commit, "budget", changes, approvals, old.budget.digest, new.budget.digest)
     elif old.budget.digest != new.budget.digest:
         yield Step(commit, "budget", "tightening", ())
-    if old.fleet is not None and old.fleet != new.fleet:
+    if old.fleet not in (None, new.fleet) and new.lost("fleet") is None:
         change = Change("budget", "fleet.toml", None, old.fleet, new.fleet)
         yield _budget_step(commit, "fleet", (change,), approvals, old.fleet, new.fleet)
 

@@ -10,6 +10,7 @@ from datetime import date
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import IntegrityError, UsageError
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.gate.tree import folder_of, read_file
 from pytest_fanout.records import Approval, Base, Change
 from pytest_fanout.store.approvals import approval_name, parse_approval
@@ -64,7 +65,10 @@ class Author:
         return replace(made, path=f"{folder_of(self.settings)}/approvals/{approval_name(made, again)}")
 
     def on_base(self) -> Collection[str]:
-        return self.repo.list(str(self.base.rev), f"{folder_of(self.settings)}/approvals")
+        try:
+            return self.repo.list(str(self.base.rev), f"{folder_of(self.settings)}/approvals")
+        except IntegrityError:
+            return ()  # the folder is no folder there, and holds none
 
     def superseded(self, subject: str, kept: str | None) -> tuple[str, ...]:
         """Approvals of a class in the work tree that the base does not hold, except the one that is written now."""
@@ -80,10 +84,7 @@ class Author:
         return tuple(name for name in self._here() if self._is_of("waiver", subject, name))
 
     def _taken(self, kind: str, subject: str) -> Collection[str]:
-        """File names of others: those of the base, and in the work tree those that this approval does not replace.
-
-        A waiver and a first anchor depart from nothing, so that both would have one name on one day.
-        """
+        """File names of others: those of the base, and in the work tree those that this approval does not replace."""
         own = {name for name in self._here() if kind != "waiver" and self._is_of(kind, subject, name)}
         return {*self.on_base(), *(name for name in self._here() if name not in own)}
 
@@ -104,12 +105,12 @@ def check_reason(reason: str) -> None:
     if len(words) < REASON_LENGTH:
         raise UsageError(
             "reason-too-short",
-            f"the reason has {len(words)} characters; the reviewer needs at least {REASON_LENGTH}",
+            f"the reason has {counted(len(words), 'character')}; the reviewer needs at least {REASON_LENGTH}",
             mend='--reason "Why this growth is worth its cost"',
         )
     if len(words) > _LONGEST_REASON:
         raise UsageError(
             "reason-too-long",
-            f"the reason has {len(words)} characters; at most {_LONGEST_REASON} are kept",
+            f"the reason has {counted(len(words), 'character')}; at most {_LONGEST_REASON} are kept",
             mend="shorten it, and link to the rest",
         )

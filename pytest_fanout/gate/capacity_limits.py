@@ -22,6 +22,7 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.fleet import calibration_from, samples_of_anchor, samples_of_run
+from pytest_fanout.gate.listing import counted
 from pytest_fanout.gate.tree import folder_of, problem_of
 from pytest_fanout.judge.limits import ceiling as ceiling_of
 from pytest_fanout.judge.limits import limit_value
@@ -264,7 +265,8 @@ class CapacityLimits:
                 agent,
             )
         if limit.min is not None:
-            survived = "not even the demand without a cliff" if run == _NOTHING_FITS else f"{run} cliffs at once"
+            cliffs = counted(run, "cliff")
+            survived = "not even the demand without a cliff" if run == _NOTHING_FITS else f"{cliffs} at once"
             text = f"{agent}: the fleet survives {survived}, and {name} asks for {limit.min}; nothing lifts it"
             return Problem("too-few-cliffs", text, "regressed", agent) if run < limit.min else None
         if limit.max is not None and run > limit.max:

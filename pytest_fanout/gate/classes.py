@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import TYPE_CHECKING
 
-from pytest_fanout.gate.capacity_limits import CapacityLimits, Priced
 from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
 from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
@@ -17,6 +17,8 @@ from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
+from pytest_fanout.gate.tree import Unreadable
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable, beside, table_of_baseline
 from pytest_fanout.judge.limits import limit_value
 from pytest_fanout.judge.movers import top_movers
@@ -39,6 +41,9 @@ from pytest_fanout.records import (
 )
 from pytest_fanout.report.summary import number
 
+if TYPE_CHECKING:
+    from pytest_fanout.gate.capacity_limits import CapacityLimits
+
 #: A waiver lifts these, and nothing worse.
 WAIVABLE = frozenset({"regressed", "inconclusive", "stale"})
 
@@ -49,6 +54,10 @@ _SCOPES = {"all": "", "common": " of the common tasks"}
 _OF_THE_WHOLE = frozenset(
     {"pass", "approved", "waived", "regressed", "inconclusive", "unapproved", "mismatch", "no-baseline"}
 )
+
+
+#: Notices that count tasks or trials, or ask for a run of the class.
+_NOTICES_OF_THE_WHOLE = frozenset({"few-tasks", "few-trials", "provisional"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class Grounds:
     today: date
     now: int
     between: Callable[[str], Sequence[Baseline]]  # anchors of a class that commits between base and HEAD held
+    lost: Callable[[str], Unreadable | None] = lambda agent: None  # what stands where the base's anchor should
     evidence: Mapping[str, Comparison] = field(default_factory=dict)  # of the classes on a new draw
     capacity: CapacityLimits | None = None
 
@@ -80,10 +90,12 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
     run, limits = grounds.run, grounds.budget.limits_for(agent)
     measured = measure(run, agent, base, head, limits)
     problems = list(measured.problems)
+    lost = grounds.lost(agent) if base is None else None
     permit, needs_permit = _permit(agent, base, head, measured, limits, grounds)
     covering = permit.approval if needs_permit else None
-    problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run)
-    problems += _of_history(agent, base, head, limits, grounds, moved=base is not None and covering is not None)
+    problems += _of_anchors(agent, base, head, measured, permit, needs_permit, run, is_new=lost is None)
+    moved = covering is not None and (base is not None or lost is not None)
+    problems += _of_history(agent, base, head, limits, grounds, moved=moved)
     metrics = _metrics(base, head, measured, limits, covering)
     anchor = nearest_anchor(base, head, measured)
     # an approval holds the run to its ceilings, by raw numbers
@@ -125,10 +137,12 @@ def judge_class(agent: str, base: Baseline | None, head: Baseline | None, ground
         rules = grounds.budget.judge_for(agent)
         told = causes_of(run, agent, table_of_baseline(anchor), measured.table, limits, rules)
         problems += of_causes(agent, told)
-    priced = grounds.capacity.judge(agent, anchor, measured, covering) if grounds.capacity else Priced()
-    problems += priced.problems
+    priced = grounds.capacity.judge(agent, anchor, measured, covering) if grounds.capacity else None
+    if priced is not None:
+        problems += priced.problems
     result = _result(agent, base, head, measured, metrics, problems, permit, needs_permit, grounds)
-    return replace(result, metrics=(*result.metrics, *priced.metrics), evidence=comparison, causes=told)
+    of_capacity = priced.metrics if priced is not None else ()
+    return replace(result, metrics=(*result.metrics, *of_capacity), evidence=comparison, causes=told)
 
 
 def _permit(
@@ -158,7 +172,8 @@ def _permit(
             for anchor in grounds.between(agent)
         ]
 
-    origin = base.digest if base else None
+    lost = grounds.lost(agent)
+    origin = base.digest if base else lost.digest if lost else None
     return (
         find_permit(agent, new, grounds.spent_approvals, origin, target, grounds.today, between),
         True,
@@ -191,6 +206,8 @@ def _of_anchors(
     permit: Permit,
     needs_permit: bool,
     run: Run,
+    *,
+    is_new: bool,
 ) -> list[Problem]:
     problems = []
     accept = f'fanout-baseline accept --agent {agent} --reason "…"'
@@ -213,7 +230,8 @@ def _of_anchors(
             )
         )
     if needs_permit and permit.approval is None:
-        what = "its first anchor" if base is None else "the removal of its anchor" if head is None else "its anchor"
+        first = "its first anchor" if is_new else "its anchor in place of one that cannot be read"
+        what = first if base is None else "the removal of its anchor" if head is None else "its anchor"
         verb = "got looser" if base is not None and head is not None else "is committed"
         problems.append(
             Problem(
@@ -247,7 +265,7 @@ def _mismatch(agent: str, head: Baseline, measured: Measured, run: Run, accept: 
     """A committed anchor that is new has to be what its own recordings give."""
     other: list[str] = []
     by_recording = {
-        (task.task, task.recording): task for task in run.tasks if task.agent == agent and task.status in MEASURED
+        (task.task, task.recording): task for task in trials_of(run.tasks, agent) if task.status in MEASURED
     }
     for name, entry in head.tasks.items():
         if name not in measured.table.statuses:
@@ -424,16 +442,19 @@ def _result(
     waiver = waiver_in_force((*grounds.new_approvals, *grounds.spent_approvals), agent, grounds.now)
     if waiver and verdict in WAIVABLE:
         hard = any(problem.slug in ("over-max", "too-few-cliffs") for problem in problems)
-        capped = any(task.agent == agent and task.status in ("capped", "timeout") for task in run.tasks)
+        capped = any(task.status in ("capped", "timeout") for task in trials_of(run.tasks, agent))
         if hard or capped:
             why = f"{waiver.path} is a waiver, and a cap or a maximum still holds"
         else:
             verdict, approval, why = "waived", waiver.path, None
-    if run.session.shard and verdict in _OF_THE_WHOLE:
-        verdict = "shard"
+    if run.session.shard:
+        # what only the whole can tell is told of it alone, and accepting, which most of it asks for, is refused here
+        problems = [problem for problem in problems if problem.verdict not in _OF_THE_WHOLE]
+        verdict = "shard" if verdict in _OF_THE_WHOLE else verdict
     table = table_of_baseline(anchor) if anchor else None
     rules = grounds.budget.judge_for(agent)
-    notices += notices_of(run, agent, measured, table, head or base, metrics, rules, grounds.now)
+    of_class = notices_of(run, agent, measured, table, head or base, metrics, rules, grounds.now)
+    notices += [notice for notice in of_class if not run.session.shard or notice.slug not in _NOTICES_OF_THE_WHOLE]
     return ClassResult(
         agent=agent,
         verdict=verdict,

@@ -14,6 +14,7 @@ _SHARD = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})\Z")
 #: What all shards of one run have in common: the field of the report, in words.
 _SHARED = {
     "mode": "the mode",
+    "tool": "the version of pytest-fanout",
     "definitions": "the eval sets",
     "evalsets": "the eval sets",
     "sealed": "seal_keys",
@@ -107,7 +108,9 @@ def _refuse_mixed(one: str, first: Run, other: str, run: Run) -> None:
     if not differs:
         return
     mend = _AGAIN
-    if first.mode in ("record", "rerecord") and all(word.startswith("the recordings") for word in differs):
+    if differs == [_SHARED["tool"]]:
+        mend = f"install one version in all jobs ({first.tool} and {run.tool} ran), then let them run again"
+    elif first.mode in ("record", "rerecord") and all(word.startswith("the recordings") for word in differs):
         mend = "each shard recorded its own part: commit the recordings of all of them, then let the shards replay"
     raise IntegrityError(
         "shards-mixed",

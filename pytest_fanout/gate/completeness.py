@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from pytest_fanout.gate.advice import cause
 from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable, table_of_runs
 from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun, TrialFacts
 
@@ -32,7 +33,7 @@ class Measured:
 
 def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, limits: Iterable[Limit]) -> Measured:
     """Sort the trials of a class, and name everything that makes it invalid, incomplete or stale."""
-    trials = tuple(task for task in run.tasks if task.agent == agent)
+    trials = trials_of(run.tasks, agent)
     table = table_of_runs(trials)
     ran = set(table.statuses)
     defined = set(run.definitions.get(agent, {}))
@@ -43,6 +44,8 @@ def measure(run: Run, agent: str, base: Baseline | None, head: Baseline | None, 
     absent = sorted(expected - ran - {trial.task for trial in trials if trial.status in ("stale", "invalid")})
     removed = tuple(task for task in absent if anchor and _left_the_eval_set(task, run, agent, anchor))
     missing = tuple(task for task in absent if task not in removed)
+    if run.session.shard:  # what the others run is not missing; `combine` sees whether they did
+        removed = missing = ()
     stale = tuple(sorted({trial.task for trial in trials if trial.status == "stale"}))
     known = set(base.tasks if base else ()) | set(head.tasks if head else ())
     partial = run.session.partial and not run.ci and bool(missing or removed)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pytest_fanout.gate.commands import LIVE, RECORD, WHOLE
 from pytest_fanout.gate.completeness import Measured
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import Draw, TrialTable, limit_value, table_of_baseline, table_of_runs, value_of
 from pytest_fanout.judge.distribution import PERCENTILES
 from pytest_fanout.judge.small_samples import percentile_interval
@@ -47,14 +48,14 @@ def draw_of(agent: str, anchor: Baseline, trials: Sequence[TaskRun], budget: Bud
     fresh = fresh_tasks(agent, anchor, trials)
     if not fresh:
         return None
-    table = table_of_runs([trial for trial in trials if trial.agent == agent])
+    table = table_of_runs(trials_of(trials, agent))
     same = frozenset(set(table.statuses) & set(anchor.tasks) - fresh)
     return Draw(table_of_baseline(anchor), table, budget.limits_for(agent), budget.judge_for(agent), same)
 
 
 def fresh_tasks(agent: str, anchor: Baseline, trials: Sequence[TaskRun]) -> set[str]:
     """The anchor's tasks of which a measured trial ran on another recording than the anchor names, or on none."""
-    mine = (trial for trial in trials if trial.agent == agent and trial.status in MEASURED)
+    mine = (trial for trial in trials_of(trials, agent) if trial.status in MEASURED)
     return {trial.task for trial in mine if trial.task in anchor.tasks and not _is_same(trial, anchor)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pytest_fanout.gate.commands import WHOLE
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.records import MEASURED, Baseline, JudgeRules, Run
 
 FEW_TRIALS = 5
@@ -57,4 +58,4 @@ def few_words(anchor: Baseline, run: Run, rules: JudgeRules, *, is_committed: bo
 
 
 def _counted(run: Run, agent: str) -> Counter[str]:
-    return Counter(task.task for task in run.tasks if task.agent == agent and task.status in MEASURED)
+    return Counter(task.task for task in trials_of(run.tasks, agent) if task.status in MEASURED)

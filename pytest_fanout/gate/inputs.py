@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import ConfigError, IntegrityError
@@ -13,8 +14,10 @@ from pytest_fanout.gate.tree import read_file
 from pytest_fanout.records import MEASURED, Run, TaskRun
 from pytest_fanout.store.calibration import fleet_digest
 from pytest_fanout.store.evalsets import read_evalset
-from pytest_fanout.store.recordings import RecordingStore, slug_of
 from pytest_fanout.store.toml import load_toml, toml_digest
+
+if TYPE_CHECKING:
+    from pytest_fanout.store.recordings import RecordingStore
 
 _AT_ONCE = 2**16  # bytes; most recordings are shorter
 
@@ -34,7 +37,11 @@ def current_inputs(settings: Settings, only: Iterable[TaskRun] | None = None) ->
     Args:
         only: the tasks whose recordings are read, where a part of them ran; None: all, also those of no task.
     """
-    ran = None if only is None else {(run.agent, slug_of(run.task)) for run in only}
+    ran = None
+    if only is not None:
+        from pytest_fanout.store.recordings import slug_of  # and with it all that reads a recording
+
+        ran = {(run.agent, slug_of(run.task)) for run in only}
     inputs = {"budget": _toml(settings.baselines / "budget.toml"), "fleet": _fleet(settings.baselines)}
     for name, agent in settings.agents.items():
         inputs[f"evalset:{name}"] = _file(agent.evalset)

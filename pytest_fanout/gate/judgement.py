@@ -9,7 +9,6 @@ from datetime import date
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.advice import next_steps
-from pytest_fanout.gate.capacity_limits import CapacityLimits
 from pytest_fanout.gate.classes import Grounds, judge_class, worst
 from pytest_fanout.gate.completeness import of_session
 from pytest_fanout.gate.draws import draws_of
@@ -17,6 +16,7 @@ from pytest_fanout.gate.inherited import with_inherited
 from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.permits import find_budget_permit, split_spent
 from pytest_fanout.gate.tree import Tree, folder_of, read_tree, settings_at, to_commit
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import judge_draws, stats_of
 from pytest_fanout.records import (
     Base,
@@ -66,7 +66,9 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     if base_rev not in (None, head.rev):
         before = settings_at(repo, str(base_rev), settings)
         base_tree = read_tree(repo, str(base_rev), before, "the base commit", is_history=True)
-    broken = list(dict.fromkeys((*head_tree.problems, *base_tree.problems)))
+    lost, replaced = _of_base(base_tree, head_tree)
+    broken = list(dict.fromkeys((*head_tree.problems, *lost)))
+    problems += replaced
     budget, of_budget = effective(base_tree, head_tree, today)
     problems += of_budget
     new, spent = split_spent(head_tree.approvals, base_tree.approvals)
@@ -79,8 +81,12 @@ def evaluate(run: Run, repo: Repository | None, settings: Settings, *, today: da
     kept = {write_approval(approval) for approval in head_tree.approvals}  # all that it says, under whatever name
     gone = tuple(approval for approval in past if write_approval(approval) not in kept)
     revs = [rev for rev in (base_rev, head.rev) if rev is not None]
-    capacity = CapacityLimits(budget, run, {**head_tree.anchors, **base_tree.anchors}, repo, revs, settings)
-    grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, evidence, capacity)
+    capacity = None
+    if any(budget.capacity.values()):  # else nothing is priced
+        from pytest_fanout.gate.capacity_limits import CapacityLimits
+
+        capacity = CapacityLimits(budget, run, {**head_tree.anchors, **base_tree.anchors}, repo, revs, settings)
+    grounds = Grounds(run, budget, new, spent, past, gone, today, now, between, base_tree.lost, evidence, capacity)
     # whatever the run itself says of its classes: a trial of a class that nobody lists is judged as well
     measured = {task.agent for task in run.tasks}
     agents = sorted({*run.agents, *run.definitions, *measured, *head_tree.anchors, *base_tree.anchors})
@@ -138,17 +144,42 @@ def _of_commits(repo: Repository | None, base: Base, head: Head) -> list[Problem
     return problems
 
 
+def _of_base(base: Tree, head: Tree) -> tuple[list[Problem], list[Problem]]:
+    """What the base holds and cannot be read: as it stands where HEAD mends nothing; else as notices, for what HEAD
+    holds in its place needs an approval of its own."""
+    lost, replaced = [], []
+    for name, found in base.unreadable.items():
+        mended = head.lost(name) is None and (name in (*head.anchors, "budget", "fleet", ""))
+        if not mended:
+            lost.append(found.problem)
+            continue
+        text = found.problem.text.partition("; mend: ")[0]
+        words = f"{text}: what HEAD holds in its place needs an approval of its own"
+        replaced.append(Problem("base-unreadable", words, "notice", found.problem.agent))
+    return lost, replaced
+
+
 def effective(base: Tree, head: Tree, today: date) -> tuple[Budget, tuple[Problem, ...]]:
     """The budget that holds between two commits, and what was loosened without an approval."""
     new, _ = split_spent(head.approvals, base.approvals)
     problems: list[Problem] = []
     budget = stricter(base.budget, head.budget)
     changes = looser(base.budget, head.budget)
-    if changes:
+    lost = base.lost("budget") is not None and head.lost("budget") is None
+    if changes or lost:
         permit = find_budget_permit("budget", new, base.budget.digest, head.budget.digest, today)
         if permit.approval:
             budget = head.budget
             problems.append(Problem("budget-approved", f"budget.toml got looser, by {permit.approval.path}", "notice"))
+        elif lost:
+            problems.append(
+                Problem(
+                    "budget-replaced",
+                    f"budget.toml stands in place of one that cannot be read, without an approval ({permit.why}); "
+                    'mend: fanout-baseline accept --reason "…"',
+                    "unapproved",
+                )
+            )
         else:
             shown = listed(f"{change.name} {_words(change.old)} -> {_words(change.new)}" for change in changes)
             problems.append(
@@ -233,7 +264,7 @@ def anchors_between(
 
 def _is_left_out(run: Run, agent: str) -> bool:
     """A class of which a partial run, or a shard, measured nothing is not judged at all."""
-    if any(task.agent == agent for task in run.tasks):
+    if trials_of(run.tasks, agent):
         return False
     if any(problem.agent == agent and problem.slug == "spend-limit" for problem in run.problems):
         return False  # it was selected, and its turn never came

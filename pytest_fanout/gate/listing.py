@@ -13,5 +13,5 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 task``, ``2 tasks``."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    """``1 task``, ``1,200 tasks``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -11,6 +11,7 @@ from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.listing import counted, listed
 from pytest_fanout.gate.loosening import pass_share_fell
 from pytest_fanout.gate.provisional import provisional_words
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable
 from pytest_fanout.judge.comparison import tasks_needed
 from pytest_fanout.judge.distribution import mean
@@ -75,7 +76,7 @@ def notices_of(
         )
     yield from _of_failures(notice_of=notice, run=run, agent=agent)
     yield from _of_branches(notice_of=notice, run=run, agent=agent)
-    draws = max((task.redraws + 1 for task in run.tasks if task.agent == agent and task.status in MEASURED), default=1)
+    draws = max((task.redraws + 1 for task in trials_of(run.tasks, agent) if task.status in MEASURED), default=1)
     if draws > 2 and measured.draw in ("new", "mixed"):
         text = f"some trials are on draw {draws} of the very same requests: recording until green is not evidence"
         yield notice("redrawn", text)
@@ -88,23 +89,25 @@ def _of_age(
     if rules.max_age_days is not None and begun:
         days = (now - min(begun)) // 86_400
         if days > rules.max_age_days:
-            yield notice_of("anchor-old", f"the anchor was recorded {days} days ago, more than {rules.max_age_days}")
+            yield notice_of(
+                "anchor-old", f"the anchor was recorded {counted(days, 'day')} ago, more than {rules.max_age_days}"
+            )
 
 
 def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str) -> Iterator[Problem]:
     """Attempts that the provider or the network let fail: they are part of the draw, and of its numbers."""
-    held = [task for task in run.tasks if task.agent == agent and task.status in MEASURED and task.failures]
+    held = [task for task in trials_of(run.tasks, agent) if task.status in MEASURED and task.failures]
     if not held:
         return
     kinds: Counter[str] = Counter()
     for task in held:
         kinds.update(task.failures)
-    trials = sum(task.agent == agent and task.status in MEASURED for task in run.tasks)
+    trials = sum(task.status in MEASURED for task in trials_of(run.tasks, agent))
     names = list(dict.fromkeys(task.task for task in held))
     said = ", ".join(f"{number} x {kind}" for kind, number in sorted(kinds.items()))
     yield notice_of(
         "draw-holds-failures",
-        f"the draw holds attempts that failed ({said}), in {len(held)} of {trials} trials: "
+        f"the draw holds attempts that failed ({said}), in {len(held)} of {counted(trials, 'trial')}: "
         f"{listed(names)}; retries count as attempts, and what an agent did about them is in "
         "all numbers; mend: if that was a bad hour of the provider, draw these anew: pytest --fanout-budget "
         "--fanout-mode=rerecord",
@@ -113,16 +116,17 @@ def _of_failures(notice_of: Callable[[str, str], Problem], run: Run, agent: str)
 
 def _of_branches(notice_of: Callable[[str, str], Problem], run: Run, agent: str) -> Iterator[Problem]:
     """Trials with the beginning of another recording: what that has saved, and what they are compared with."""
-    trials = [task for task in run.tasks if task.agent == agent and task.status in MEASURED]
+    trials = [task for task in trials_of(run.tasks, agent) if task.status in MEASURED]
     kept = [task for task in trials if task.shared_prefix is not None]
     if not kept:
         return
     saved, spent = sum(task.saved_calls for task in kept), sum(task.spent_calls for task in kept)
-    cost = f" ({spent} live calls made, {saved} saved)" if saved else ""
+    cost = f" ({counted(spent, 'live call')} made, {saved} saved)" if saved else ""
     yield notice_of(
         "branched",
-        f"{len(kept)} of {len(trials)} trials keep the beginning of an earlier recording and went on live from their "
-        f"first changed request{cost}; beside the anchor each is compared with the trial that it shares it with",
+        f"{len(kept)} of {counted(len(trials), 'trial')} {'keeps' if len(kept) == 1 else 'keep'} the beginning of an "
+        f"earlier recording and went on live from their first changed request{cost}; "
+        "beside the anchor each is compared with the trial that it shares it with",
     )
 
 
@@ -131,7 +135,7 @@ def _of_models(notice_of: Callable[[str, str], Problem], run: Run, agent: str, a
     before = _served(
         (trial.models_requested, trial.models_served) for task in anchor.tasks.values() for trial in task.trials
     )
-    after = _served((task.models_requested, task.models_served) for task in run.tasks if task.agent == agent)
+    after = _served((task.models_requested, task.models_served) for task in trials_of(run.tasks, agent))
     for requested in sorted(before.keys() & after.keys()):
         fresh = after[requested] - before[requested]
         if fresh and before[requested]:

@@ -46,8 +46,9 @@ def _chained(approvals: Iterable[tuple[Approval, date]]) -> Iterator[tuple[Appro
     left, last = list(approvals), None
     while left:
         today = [entry for entry in left if entry[1] == left[0][1]]
-        ends = {approval.to_digest for approval, _ in today}
+        ends = {approval.to_digest for approval, _ in today if approval.to_digest}
         starts = [entry for entry in today if entry[0].from_digest not in ends]
+        starts.sort(key=lambda entry: entry[0].from_digest is not None)  # a first anchor is before all others
         follows = [entry for entry in today if last is not None and entry[0].from_digest == last]
         chosen = (follows or starts or today)[0]
         left.remove(chosen)

@@ -12,7 +12,7 @@ from pytest_fanout.judge import stats_of
 from pytest_fanout.records import Approval, Base, Baseline, Change, ClassResult, SiteStats, Verdict
 from pytest_fanout.store.approvals import path_name, write_approval
 from pytest_fanout.store.baselines import write_baseline
-from pytest_fanout.store.files import refuse_links, remove_litter, sync_folder, write_atomically
+from pytest_fanout.store.files import alone_in, refuse_links, remove_litter, sync_folder, write_atomically
 from pytest_fanout.store.sites import write_sites
 
 
@@ -56,7 +56,7 @@ def carry_out(plan: Plan, settings: Settings) -> Accepted:
     """Write what was planned, each file in one step, a class's anchor last.
 
     Raises:
-        StorageError: naming the file; what stood there is whole.
+        StorageError: naming the file; what stood there is whole. Another command is writing there now.
         IntegrityError: a folder that is to be written to is a link, and may lead anywhere.
     """
     folder = folder_of(settings)
@@ -83,20 +83,21 @@ def carry_out(plan: Plan, settings: Settings) -> Accepted:
             sync_folder(path.parent)
             removed.append(f"{folder}/{name}")
 
-    for approval in plan.budget:
-        write(f"approvals/{path_name(approval.path)}", write_approval(approval))
-    for planned in plan.classes:
-        if planned.sites is not None:
-            write(f"{planned.agent}.sites.json", write_sites(planned.sites))
-        if planned.approval is not None:
-            write(f"approvals/{path_name(planned.approval.path)}", write_approval(planned.approval))
-        if planned.anchor is not None:
-            write(f"{planned.agent}.json", write_baseline(planned.anchor, stats_of(planned.anchor)))
-        else:
-            remove(f"{planned.agent}.json")
-            remove(f"{planned.agent}.sites.json")
-        for name in planned.superseded:
-            remove(f"approvals/{name}")
-    for place in (settings.baselines, settings.recordings):  # what comes next is git add
-        remove_litter(place)
+    refuse_links(settings.baselines, settings.root)
+    with alone_in(settings.baselines):
+        for approval in plan.budget:
+            write(f"approvals/{path_name(approval.path)}", write_approval(approval))
+        for planned in plan.classes:
+            if planned.sites is not None:
+                write(f"{planned.agent}.sites.json", write_sites(planned.sites))
+            if planned.approval is not None:
+                write(f"approvals/{path_name(planned.approval.path)}", write_approval(planned.approval))
+            if planned.anchor is not None:
+                write(f"{planned.agent}.json", write_baseline(planned.anchor, stats_of(planned.anchor)))
+            else:
+                remove(f"{planned.agent}.json")
+                remove(f"{planned.agent}.sites.json")
+            for name in planned.superseded:
+                remove(f"approvals/{name}")
+    remove_litter(settings.recordings)  # what comes next is git add
     return Accepted(tuple(written), tuple(removed))

@@ -35,7 +35,7 @@ class Resolved:
     """How a conflict was mended. Tasks are named ``class::id``."""
 
     files: tuple[str, ...]  # taken from the main branch's side
-    main: tuple[str, ...]  # folders of tasks whose recordings are the main branch's
+    main: tuple[str, ...]  # folders of tasks whose recordings are the main branch's, and fit
     other: tuple[str, ...]  # those of the other side
     to_record: tuple[str, ...]  # tasks of which no side's recording fits, also where git saw no conflict
 
@@ -131,9 +131,10 @@ def resolve(
             else:
                 from_other[task] = None
     stage(repo, [*conflict.files, *(f"{prefix}/{task}" for task in conflict.tasks)])
+    unfit = _folders(_unfit(run))  # what has to be recorded is not said to be kept
     return Resolved(
         files=conflict.files,
-        main=tuple(task for task in from_main if task not in from_other),
+        main=tuple(task for task in from_main if task not in from_other and task not in unfit),
         other=tuple(from_other),
         to_record=tuple(sorted(f"{agent}::{task}" for agent, task in _unfit(run))),
     )

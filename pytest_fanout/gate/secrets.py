@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import IntegrityError, NotAccepted
@@ -49,7 +50,7 @@ def refuse_secrets(
                         continue
                     if kinds := scanner.scan(data.decode("utf-8", "replace")):
                         place, kinds = next(findings(decode(data, str(path), MEND), data, scanner))
-                        raise _refused(str(path), place, kinds)
+                        raise _refused(_shown(path, settings), place, kinds)
                 except (IntegrityError, FileNotFoundError):
                     continue  # nothing was measured on it, and the gate says so where it should have been
 
@@ -69,6 +70,10 @@ def _written(plan: Plan, folder: str) -> Iterator[tuple[str, bytes]]:
             yield f"{folder}/{planned.agent}.json", write_baseline(planned.anchor, stats_of(planned.anchor))
         if planned.sites is not None:
             yield f"{folder}/{planned.agent}.sites.json", write_sites(planned.sites)
+
+
+def _shown(path: Path, settings: Settings) -> str:
+    return path.relative_to(settings.root).as_posix() if path.is_relative_to(settings.root) else str(path)
 
 
 def _refused(where: str, place: str, kinds: Sequence[str]) -> NotAccepted:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_fanout.config import AGENT_NAME, RESERVED_NAMES, Settings
@@ -17,19 +18,44 @@ from pytest_fanout.store.approvals import parse_approval
 from pytest_fanout.store.baselines import parse_baseline
 from pytest_fanout.store.budget import parse_budget
 from pytest_fanout.store.calibration import fleet_digest
-from pytest_fanout.store.git import Repository
+from pytest_fanout.store.git import Entry, Repository
 from pytest_fanout.store.sites import parse_sites
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A committed file that cannot be read: the digest of what stands there, and why."""
+
+    digest: str
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
 class Tree:
-    """The baselines folder at one commit. What could not be read is a problem of verdict ``integrity``."""
+    """The baselines folder at one commit. What could not be read is a problem of verdict ``integrity``.
+
+    Attributes:
+        unreadable: what could not be read, by class, "budget" or "fleet", and as "" the folder itself: an approval of
+            what stands in its place at a later commit departs from its digest.
+    """
 
     anchors: Mapping[str, Baseline]
     budget: Budget
     fleet: str | None  # digest of the parsed fleet.toml and of the calibration that it names
     approvals: tuple[Approval, ...]
     problems: tuple[Problem, ...] = ()
+    unreadable: Mapping[str, Unreadable] = field(default_factory=dict)
+
+    def origin(self, agent: str) -> str | None:
+        """The digest that an approval of a new anchor departs from; None: there is nothing to depart from."""
+        if agent in self.anchors:
+            return self.anchors[agent].digest
+        lost = self.lost(agent)
+        return lost.digest if lost else None
+
+    def lost(self, name: str) -> Unreadable | None:
+        """What stands where an anchor (or "budget", "fleet") should, and cannot be read."""
+        return self.unreadable.get(name) or self.unreadable.get("")
 
 
 def folder_of(settings: Settings) -> str:
@@ -98,41 +124,60 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
     """
     folder = folder_of(settings)
     problems: list[Problem] = []
+    unreadable: dict[str, Unreadable] = {}
     anchors: dict[str, Baseline] = {}
+    entries: Mapping[str, Entry] = {}
+
+    def lose(name: str, error: FanoutError, entry: Entry | None, agent: str | None = None) -> str:
+        problem = problem_of(error, "integrity", agent, commit)
+        problems.append(problem)
+        unreadable[name] = Unreadable(_digest_of(entry, error), problem)
+        return unreadable[name].digest
+
     try:
         repo.prefetch(rev, folder)
         entries = repo.list(rev, folder)
     except IntegrityError as error:
-        return Tree({}, parse_budget(None), None, (), (problem_of(error, "integrity", commit=commit),))
+        lost = lose("", error, None)
+        return Tree({}, replace(parse_budget(None), digest=lost), lost, (), tuple(problems), unreadable)
     for name in sorted(entries):
         if not name.endswith(".json") or name.endswith(".sites.json"):
             continue
         agent, where = name.removesuffix(".json"), f"{folder}/{name}"
-        try:
-            if not AGENT_NAME.match(agent) or agent in RESERVED_NAMES:
-                raise IntegrityError(
+        if not AGENT_NAME.match(agent) or agent in RESERVED_NAMES:
+            if not is_history:  # it has never bound anything
+                misplaced = IntegrityError(
                     "misplaced",
                     f"is misplaced: {agent!r} cannot name an agent class",
                     where=where,
                     mend=f"git rm {where}",
                 )
+                known = agent if AGENT_NAME.match(agent) else None
+                problems.append(problem_of(misplaced, "integrity", known, commit))
+            continue
+        try:
             anchors[agent] = parse_baseline(repo.read(rev, where) or b"", agent, where, stats_of)
         except IntegrityError as error:
-            known = agent if AGENT_NAME.match(agent) else None
-            problems.append(problem_of(error, "integrity", known, commit))
+            lose(agent, error, entries[name], agent)
     budget, fleet = parse_budget(None), None
     try:
         where = f"{folder}/budget.toml"
         budget = parse_budget(repo.read(rev, where), where)
     except (IntegrityError, ConfigError) as error:
-        problems.append(problem_of(error, "integrity", commit=commit))
+        budget = replace(budget, digest=lose("budget", error, entries.get("budget.toml")))
     try:
         where = f"{folder}/fleet.toml"
         fleet = fleet_digest(repo.read(rev, where), where, lambda name: repo.read(rev, f"{folder}/{name}"))
     except (IntegrityError, ConfigError) as error:
-        problems.append(problem_of(error, "integrity", commit=commit))
+        fleet = lose("fleet", error, entries.get("fleet.toml"))
     approvals = _approvals(repo, rev, f"{folder}/approvals", commit, [] if is_history else problems)
-    return Tree(anchors, budget, fleet, approvals, tuple(problems))
+    return Tree(anchors, budget, fleet, approvals, tuple(problems), unreadable)
+
+
+def _digest_of(entry: Entry | None, error: FanoutError) -> str:
+    """Of what cannot be read: by kind and content where git names them, else by what is wrong with it."""
+    text = f"{entry.mode} {entry.blob}" if entry is not None else f"{error.slug} {error.where}"
+    return "sha256:" + hashlib.sha256(f"unreadable {text}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _approvals(repo: Repository, rev: str, folder: str, commit: str, problems: list[Problem]) -> tuple[Approval, ...]:

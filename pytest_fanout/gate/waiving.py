@@ -14,7 +14,7 @@ from pytest_fanout.gate.secrets import refuse_secrets_in
 from pytest_fanout.gate.tree import folder_of, read_tree
 from pytest_fanout.records import Approval, Base
 from pytest_fanout.store.approvals import WAIVER_HOURS, path_name, write_approval
-from pytest_fanout.store.files import refuse_links, write_atomically
+from pytest_fanout.store.files import alone_in, refuse_links, write_atomically
 from pytest_fanout.store.git import Repository
 
 #: What a waiver lets pass, for messages.
@@ -91,5 +91,6 @@ def write_waiver(waiver: Waiver, settings: Settings) -> str:
     """Write it, and give back its path relative to the project. Raises StorageError; IntegrityError for a link."""
     name = f"approvals/{path_name(waiver.approval.path)}"
     refuse_links(settings.baselines / "approvals", settings.root)
-    write_atomically(settings.baselines / name, write_approval(waiver.approval))
+    with alone_in(settings.baselines):
+        write_atomically(settings.baselines / name, write_approval(waiver.approval))
     return f"{folder_of(settings)}/{name}"

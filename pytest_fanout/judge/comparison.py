@@ -42,6 +42,7 @@ class TrialTable:
     passed: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
     beginnings: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     _columns: dict[str, Mapping[str, Values]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[tuple[str, str, str], int | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def trials(self) -> int:
@@ -85,8 +86,23 @@ class TrialTable:
         return out
 
 
+_OF_BASELINES: dict[int, tuple[Baseline, TrialTable]] = {}
+_MOST_TABLES = 128
+
+
 def table_of_baseline(baseline: Baseline) -> TrialTable:
     """The anchor's trials."""
+    kept = _OF_BASELINES.get(id(baseline))  # kept with its anchor, so that no other one can have its id
+    if kept is not None:
+        return kept[1]
+    if len(_OF_BASELINES) >= _MOST_TABLES:
+        _OF_BASELINES.pop(next(iter(_OF_BASELINES)), None)
+    table = _table_of_baseline(baseline)
+    _OF_BASELINES[id(baseline)] = (baseline, table)
+    return table
+
+
+def _table_of_baseline(baseline: Baseline) -> TrialTable:
     return TrialTable(
         {task: entry.samples for task, entry in baseline.tasks.items()},
         {task: tuple(trial.status for trial in entry.trials) for task, entry in baseline.tasks.items()},
@@ -105,7 +121,11 @@ def table_of_runs(runs: Sequence[TaskRun]) -> TrialTable:
     for task, trials in by_task.items():
         rows = [trial.samples for trial in trials]
         names = sorted({"input_tokens", "output_tokens"}.union(*rows))
-        samples[task] = {name: _row(rows, name, 0 if "[" in name else None) for name in names}
+        if all(len(row) == len(names) for row in rows):  # each has all of them
+            columns = zip(*(map(row.__getitem__, names) for row in rows), strict=True)
+            samples[task] = dict(zip(names, columns, strict=True))
+        else:
+            samples[task] = {name: _row(rows, name, 0 if "[" in name else None) for name in names}
     return TrialTable(
         samples,
         {task: tuple(trial.status for trial in trials) for task, trials in by_task.items()},
@@ -127,10 +147,13 @@ def table_of_control(trials: Sequence[ControlTrial]) -> TrialTable:
 
 def value_of(table: TrialTable, metric: str, statistic_name: str, *, unknown: Unknown = "refuse") -> int | None:
     """One statistic of one metric of a class; ``share`` in percent rounded up; None: not known."""
-    column = table.column(metric)
-    if statistic_name == "share":
-        return share_percent(column)
-    return statistic(column, statistic_name, unknown=unknown)
+    key = (metric, statistic_name, unknown)
+    if key not in table._known:
+        column = table.column(metric)
+        table._known[key] = (
+            share_percent(column) if statistic_name == "share" else statistic(column, statistic_name, unknown=unknown)
+        )
+    return table._known[key]
 
 
 def beside(

@@ -19,6 +19,8 @@ def top_movers(base: TrialTable, run: TrialTable, most: int = 10) -> tuple[TaskD
         (fanout_base, fanout_run), (tokens_base, tokens_run) = (
             (before.get(task, ()), after.get(task, ())) for before, after in columns
         )
+        if fanout_base == fanout_run and tokens_base == tokens_run:
+            continue
         moved = (_distance(fanout_base, fanout_run), _distance(tokens_base, tokens_run))
         if any(moved):
             ranked.append((moved, TaskDelta(task, fanout_base, fanout_run, tokens_base, tokens_run)))

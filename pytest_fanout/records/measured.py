@@ -227,6 +227,8 @@ class Run:
     sealed: bool = True
     volatile: tuple[str, ...] = ()  # entries of budget.toml that were in force: what matching ignores
     control: tuple[ControlTrial, ...] = ()
+    # name and version of what wrote its report; None: it was not read from one
+    tool: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

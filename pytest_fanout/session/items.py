@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import sys
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,6 +238,7 @@ def marked_task(item: pytest.Item) -> MeasuredTask | None:
         )
     check_agent_name(agent, item.nodeid)
     trial, name = getattr(getattr(item, "callspec", None), "params", {}).get(TRIAL_FIXTURE), item.nodeid
+    name = unicodedata.normalize("NFC", name)  # a file's name is written in another form on some disks of macOS
     found = _TRIAL_SUFFIX.search(name)
     if trial is not None and found is not None:
         name = name[: found.start()] + ("]" if found.group(0).startswith("-") else "")

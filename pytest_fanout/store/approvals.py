@@ -22,8 +22,13 @@ _BUDGET_SUBJECTS = frozenset({"budget", "fleet"})
 
 
 def approval_name(approval: Approval, again: int = 1) -> str:
-    """File name: ``<date>-<subject>-<first 12 digits of from, or "first">.json``; ``again`` > 1 adds ``-2``, ``-3``."""
-    origin = approval.from_digest.removeprefix("sha256:")[:12] if approval.from_digest else "first"
+    """File name: ``<date>-<subject>-<origin>.json``; ``again`` > 1 adds ``-2``, ``-3``.
+
+    ``origin`` is the first 12 digits of ``from``; without it "first" of an anchor, and "waiver".
+    """
+    origin = "waiver" if approval.kind == "waiver" else "first"
+    if approval.from_digest:
+        origin = approval.from_digest.removeprefix("sha256:")[:12]
     suffix = f"-{again}" if again > 1 else ""
     return f"{approval.requested_on}-{approval.subject}-{origin}{suffix}.json"
 
@@ -122,8 +127,11 @@ def _fault(approval: Approval, document: Mapping[str, Any]) -> str | None:
             bound = approval.ceilings.get(change.name)
             if change.what == "metric" and bound is not None and isinstance(change.new, int) and change.new > bound:
                 return f"the ceiling {bound} of {change.name} is below the {change.new} that its own changes show"
+    known = approval_name(approval).removesuffix(".json")
     name = path_name(approval.path)
-    if not re.fullmatch(re.escape(approval_name(approval).removesuffix(".json")) + r"(-[1-9][0-9]*)?\.json", name):
+    if approval.kind == "waiver":  # earlier versions called it a first one
+        name = re.sub(r"-first((?:-[1-9][0-9]*)?\.json)\Z", r"-waiver\1", name)
+    if not re.fullmatch(re.escape(known) + r"(-[1-9][0-9]*)?\.json", name):
         return f"is misplaced: by its content it would be named {approval_name(approval)}"
     return None
 

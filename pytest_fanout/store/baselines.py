@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_fanout.errors import IntegrityError
 from pytest_fanout.records import MEASURED, METRICS, Baseline, BaselineTask, Run, TaskRun, TrialFacts
-from pytest_fanout.store.files import digest, load_json
+from pytest_fanout.store.files import canonical, canonical_of_whole_numbers, digest, load_json, sha256_of
 from pytest_fanout.store.schemas import fault, fits_exactly
 
 SCHEMA = "pytest-fanout/baseline/1"
@@ -111,7 +111,9 @@ def parse_baseline(data: bytes, agent: str, where: str, stats_of: Callable[[Base
         IntegrityError: malformed, of another class, samples of unequal length, a digest or stats that do not fit.
     """
     document = load_json(data, where)
+    make = canonical_of_whole_numbers  # the schema knows no others
     if not fits_exactly(document, "baseline"):
+        make = canonical
         refuse_fractions(document, where)
         what = fault(document, "baseline")
         if what is not None:
@@ -119,7 +121,7 @@ def parse_baseline(data: bytes, agent: str, where: str, stats_of: Callable[[Base
     if document["agent"] != agent:
         raise IntegrityError("misplaced", f"holds the anchor of {document['agent']!r}", where=where, mend=_mend(where))
     claimed, stats = document.pop("digest"), document.pop("stats")
-    if digest(document) != claimed:
+    if sha256_of(make(document)) != claimed:
         raise IntegrityError(
             "digest-mismatch", "was edited: its digest does not fit its content", where=f"{where}:2", mend=_mend(where)
         )
@@ -136,8 +138,9 @@ def parse_baseline(data: bytes, agent: str, where: str, stats_of: Callable[[Base
 
 
 def _parse_task(name: str, entry: Mapping[str, Any], where: str) -> BaselineTask:
-    lengths = {len(values) for values in entry["samples"].values()}
-    lengths |= {len(entry[key]) for key in _TRIAL_KEYS}
+    samples = entry["samples"]
+    lengths = set(map(len, samples.values()))
+    lengths.update(map(len, map(entry.__getitem__, _TRIAL_KEYS)))
     if len(lengths) != 1:
         raise IntegrityError(
             "uneven-trials", f"task {name!r} does not hold one value a trial", where=where, mend=_mend(where)
@@ -148,8 +151,9 @@ def _parse_task(name: str, entry: Mapping[str, Any], where: str) -> BaselineTask
             *(entry[key] for key in _TRIAL_KEYS), strict=True
         )
     )
-    samples = {metric: tuple(values) for metric, values in entry["samples"].items()}
-    return BaselineTask(entry["definition"] or "", samples, trials)
+    return BaselineTask(
+        entry["definition"] or "", dict(zip(samples, map(tuple, samples.values()), strict=True)), trials
+    )
 
 
 def refuse_fractions(document: Any, where: str) -> None:

@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,6 +34,14 @@ def canonical(document: Any) -> bytes:
     text = _plain(document)
     if _ODD.search(text) or not (text.isascii() or _BEYOND.search(text) is None):
         text = _jcs(document)  # not what we commit, but a report may hold it, or a string that looks so
+    return text.encode("utf-8", "surrogatepass")
+
+
+def canonical_of_whole_numbers(document: Any) -> bytes:
+    """The same for a document that is known to hold no fraction, which need not be looked for then."""
+    text = _plain(document)
+    if not (text.isascii() or _BEYOND.search(text) is None):
+        text = _jcs(document)
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -96,7 +104,12 @@ def _number(value: float) -> str:
 
 def digest(document: Any) -> str:
     """SHA-256 of the canonical form, as ``sha256:<64 hex>``."""
-    return "sha256:" + hashlib.sha256(canonical(document)).hexdigest()
+    return sha256_of(canonical(document))
+
+
+def sha256_of(data: bytes) -> str:
+    """SHA-256 of some bytes, as ``sha256:<64 hex>``."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 class BadJson(IntegrityError):
@@ -242,20 +255,49 @@ def write_atomically(path: Path, data: bytes) -> None:
         ) from None
 
 
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other commands from writing to a folder meanwhile; where folders have no locks (Windows) nothing does.
+
+    What killed commands left in it is removed, however young it is: no living one writes there.
+
+    Raises:
+        StorageError: another command is writing there now.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StorageError(
+                    "already-writing",
+                    "another command is writing there now, and nothing was written",
+                    where=str(folder),
+                    mend="wait until it has ended, then look at what it wrote before you run this again",
+                ) from None
+            remove_litter(folder, age_s=0)
+        yield
+
+
 def _remove_litter(path: Path) -> None:
     """Temporary files of this target that a killed process left; young ones may belong to a writer that still runs."""
     _remove_old(path.parent.glob(f".{glob.escape(path.name[:40])}.*.tmp"))
 
 
-def remove_litter(folder: Path) -> None:
+def remove_litter(folder: Path, *, age_s: float = LITTER_AGE_S) -> None:
     """The same for all files below a folder, so that nobody commits what a killed process left."""
-    _remove_old(folder.glob("**/.*.json*.tmp"))
+    _remove_old(folder.glob("**/.*.json*.tmp"), age_s)
 
 
-def _remove_old(names: Iterable[Path]) -> None:
+def _remove_old(names: Iterable[Path], age_s: float = LITTER_AGE_S) -> None:
     for name in names:
         with contextlib.suppress(OSError):
-            if time.time() - name.stat().st_mtime > LITTER_AGE_S:
+            if time.time() - name.stat().st_mtime >= age_s:
                 name.unlink()
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,7 @@ def read_report(path: Path) -> Run:
         inputs=document["inputs"],
         ci=document["ci"],
         sealed=document["sealed"],
+        tool=document["tool"],
         volatile=tuple(document.get("volatile", ())),
         control=tuple(
             ControlTrial(entry["name"], **{**made, "models_served": tuple(made["models_served"])})
@@ -181,22 +182,40 @@ def _problems(entries: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
     return tuple(Problem(**entry) for entry in entries)
 
 
-def _trial(agent: str, entry: Mapping[str, Any], sites: Mapping[str, CallSite], where: str) -> TaskRun:
-    values = dict(entry)
-    unknown = [key for key in values["call_sites"] if key not in sites]
-    if unknown:
+def _setters() -> tuple[tuple[str, Callable[[TaskRun, Any], None], Any], ...]:
+    """Of each field of a trial: its name, what sets it, and its value where the report has none."""
+    found = []
+    for field in dataclasses.fields(TaskRun):
+        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+        found.append((field.name, getattr(TaskRun, field.name).__set__, default))
+    return tuple(found)
+
+
+_SETTERS = _setters()
+
+
+def _trial(agent: str, values: dict[str, Any], sites: Mapping[str, CallSite], where: str) -> TaskRun:
+    """One of tens of thousands: what is empty, as most of it is, is looked at and left. ``values`` is used up."""
+    named = values["call_sites"]
+    if any(key not in sites for key in named):
+        unknown = next(key for key in named if key not in sites)
         raise IntegrityError(
-            "report-malformed", f"names the call site {unknown[0]!r} that it does not describe", where=where, mend=AGAIN
+            "report-malformed", f"names the call site {unknown!r} that it does not describe", where=where, mend=AGAIN
         )
     stale = values["stale"]
     if stale is not None:
         lines = {key: tuple(stale.get(key, ())) for key in ("changes", "kinds")}
         values["stale"] = StaleNote(**{**stale, **lines})
     values["problems"] = _problems(values["problems"])
-    values["call_sites"] = tuple(sites[key] for key in values["call_sites"])
+    values["call_sites"] = tuple([sites[key] for key in named])
     for key in ("models_requested", "models_served", "hosts", "volatile"):
         values[key] = tuple(values.get(key, ()))
-    return TaskRun(agent=agent, **values)
+    values["agent"] = agent
+    # what the class itself does with more than thirty arguments takes three times as long; the schema knows them all
+    made = object.__new__(TaskRun)
+    for name, put, default in _SETTERS:
+        put(made, values.get(name, default))
+    return made
 
 
 def load_document(path: Path) -> dict[str, Any]:

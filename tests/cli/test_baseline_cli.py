@@ -222,8 +222,9 @@ def test_a_report_that_is_missing_fails_the_check(world: World) -> None:
 
     assert (done.exit_code, done.output) == (
         4,
-        "error: 1 reports match 'fanout-report.json', and 2 should\n"
-        "  mend: see that every job ran `pytest --fanout-budget` and kept its report\n"
+        "error: 1 report matches 'fanout-report.json', and 2 should\n"
+        "  mend: see that every job ran `pytest --fanout-budget` and kept its report; what `fanout-baseline combine` "
+        "made of all shards is one: --reports-expected 1\n"
         "  see: docs/messages.md#reports-missing\n",
     )
     assert call("verify", "--report", "nowhere/*.json").exit_code == 4

@@ -620,7 +620,8 @@ def test_a_recording_that_holds_a_secret_is_not_taken(world: World) -> None:
         take(world, make_run(GROWN))
 
     assert str(caught.value) == (
-        f"{path}: not accepted: messages[0].content of request 1 (POST /v1/chat/completions) holds an OpenAI key (sk-…)"
+        f"{path.relative_to(world.folder)}: not accepted: messages[0].content of request 1 (POST "
+        f"/v1/chat/completions) holds an OpenAI key (sk-…)"
         f"{NOT_TAKEN}{SEE}secret-not-accepted"
     )
     assert approval_files(world) == []

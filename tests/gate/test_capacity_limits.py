@@ -274,6 +274,20 @@ def test_a_new_draw_that_may_be_luck() -> None:
     assert warned[1] == "notice"
 
 
+def test_spare_replicas_stand_on_both_sides() -> None:
+    """The more of them, the smaller a part the same growth is: fewer eval sets show it, and never more."""
+    shares = []
+    for spare in (0, 10, 20):
+        fleet = FLEET.replace("gpus_reserved", f"spare_replicas = {spare}\ngpus_reserved")
+        lucky = redrawn(make_run({**TWENTY, "t20": [60]}))
+        ((slug, _, text),) = told(judged(lucky, '"capacity.cost_month" = { increase = "5%" }', fleet=fleet))
+        assert slug == "capacity-not-shown"
+        shares.append(int(text.partition("%")[0].rpartition(" ")[2]))
+
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > shares[2] > 0
+
+
 # --- approvals -----------------------------------------------------------------------------------------------------
 
 

@@ -176,6 +176,41 @@ def test_mixed_trees_are_refused(changes: dict[str, Any], words: str) -> None:
     )
 
 
+def test_shards_of_two_versions_are_not_combined(world: World) -> None:
+    """They may have dealt the tasks out differently, or counted them so; the reports say which versions ran."""
+    parts = shards(make_run())
+    assert refusal({name: replace(run, tool=f"pytest-fanout 0.{name[0]}.0") for name, run in parts.items()}) == (
+        "1.json and 2.json are not of one run; what differs: the version of pytest-fanout\n"
+        "  mend: install one version in all jobs (pytest-fanout 0.1.0 and pytest-fanout 0.2.0 ran), then let them run "
+        "again\n  see: docs/messages.md#shards-mixed"
+    )
+
+    made = document(parts["1.json"], world.judge(parts["1.json"]))
+    write_report(world.folder / "report.json", {**made, "tool": "pytest-fanout 0.1.0"})
+    assert read_report(world.folder / "report.json").tool == "pytest-fanout 0.1.0"
+
+
+def test_a_shard_job_is_told_nothing_that_only_the_whole_can_tell(world: World) -> None:
+    """Not which tasks the others run, nor to accept what `accept` refuses; what it measured badly it is told."""
+    world.write("baselines/support.json", "")
+    world.commit("broken")
+    run = shards(make_run(GROWN))["1.json"]
+    assert world.judge(run).verdict == "integrity"
+
+    (world.folder / "baselines/support.json").unlink()
+    world.commit("no anchor")
+    for base in ("main", "HEAD"):
+        found = world.judge(run, base=base)
+        (result,) = found.classes
+        said = [problem.text for problem in (*result.problems, *result.notices)]
+        assert (found.verdict, result.missing, result.removed) == ("shard", (), ())
+        assert [text for text in said if "accept" in text or "--fanout-mode" in text] == []
+        assert [step for step in found.next if "accept" in step] == []
+
+    stale = with_trials(run, run.tasks[0].task, status="stale")
+    assert world.judge(stale).classes[0].problems[0].slug == "stale"
+
+
 def test_shards_that_record_are_told_how_to_go_on() -> None:
     """Each recorded its own part of the tree."""
     parts = shards(replace(make_run(), mode="record"))

@@ -224,7 +224,9 @@ BUDGET = replace(
     changes=(),
     path=f"b/2026-11-28-budget-{sha('a')[7:19]}.json",
 )
-WAIVER = replace(APPROVAL, kind="waiver", ceilings={}, changes=(), expires_at=1_796_083_200)  # 2026-12-01 00:00 UTC
+WAIVER = replace(  # until 2026-12-01 00:00 UTC
+    APPROVAL, kind="waiver", ceilings={}, changes=(), expires_at=1_796_083_200, path="b/2026-11-28-support-waiver.json"
+)
 
 
 @pytest.mark.parametrize("approval", [APPROVAL, BUDGET, WAIVER], ids=lambda approval: approval.kind)
@@ -232,6 +234,16 @@ def test_approvals_survive_the_round_trip(approval: Approval) -> None:
     """Each kind, and named by what it holds."""
     assert approval.path.endswith(approval_name(approval))
     assert parse_approval(write_approval(approval), approval.path) == approval
+
+
+def test_a_waiver_may_have_the_name_that_earlier_versions_gave_it() -> None:
+    """As if it were a first anchor: it stays in the folder for good, and must not break it."""
+    for name in ("first", "first-2", "waiver-2"):
+        old = replace(WAIVER, path=f"b/2026-11-28-support-{name}.json")
+        assert parse_approval(write_approval(old), old.path) == old
+    first = replace(APPROVAL, from_digest=None, path="b/2026-11-28-support-waiver.json")
+    with pytest.raises(IntegrityError, match=r"it would be named 2026-11-28-support-first\.json"):
+        parse_approval(write_approval(first), first.path)
 
 
 @pytest.mark.parametrize(

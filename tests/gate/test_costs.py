@@ -111,7 +111,9 @@ def test_a_part_of_the_tasks_is_no_fleet(world: World) -> None:
     _, verdict = costed(world, part)
 
     assert verdict.fleet is None
-    assert len(verdict.projections) == 1
+    (projection,) = verdict.projections
+    assert projection.base is not None
+    assert (projection.base.calls_per_s, projection.run.calls_per_s) == (1000, 1000)  # 100 tasks/s of 1 to 19
 
 
 def test_a_context_that_no_replica_holds(world: World) -> None:

@@ -154,3 +154,31 @@ def test_a_new_draw_is_told_that_its_anchor_is_provisional(world: World) -> None
 
     assert "provisional" in [notice.slug for notice in new.notices]
     assert "provisional" not in [notice.slug for notice in same.notices]
+
+
+def capped(run: Run, trials: int) -> Run:
+    """The run with its first trials capped, those of one task after those of the other."""
+    first = {(task.task, task.trial) for task in sorted(run.tasks, key=lambda task: (task.task, task.trial))[:trials]}
+    tasks = [
+        replace(task, status="capped", passed=False) if (task.task, task.trial) in first else task for task in run.tasks
+    ]
+    return replace(run, tasks=tuple(tasks))
+
+
+@pytest.mark.parametrize(("trials", "kept"), [(1, True), (60, False)])
+def test_a_share_goes_down_on_evidence_as_well(world: World, trials: int, kept: bool) -> None:
+    """One trial of a hundred that is capped no more is luck, sixty are not: whatever the limit on the share allows."""
+    world.write(
+        "baselines/budget.toml", 'schema = 1\n[default.limits]\n"capped.share" = { increase = "10%", at_least = 50 }\n'
+    )
+    values = {task: [10] * 5 for task in draw(1)}
+    world.anchor(capped(make_run(values), trials))
+    world.commit("some of it is capped")
+    run = redrawn(make_run(values))
+    assert world.judge(run, base="HEAD").verdict == "pass"
+
+    if not kept:
+        assert plan(world, run).classes[0].anchor is not None
+        return
+    with pytest.raises(NotAccepted, match=r"is lower in capped\.share, and nothing shows that the agent is"):
+        plan(world, run)

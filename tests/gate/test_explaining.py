@@ -14,10 +14,12 @@ from gate_world import NOW, World, git, make_run, sha
 from made_agents import Made
 
 from pytest_fanout.cli.baseline import main
+from pytest_fanout.errors import GitError
 from pytest_fanout.gate.explaining import explanations, with_explanations
 from pytest_fanout.meter.samples import measure_trial, turns_of
 from pytest_fanout.records import Explanation, Recording, Run, TaskRun, Verdict
 from pytest_fanout.report.json import document
+from pytest_fanout.store.git import Repository
 from pytest_fanout.store.recordings import RecordingStore, slug_of
 from pytest_fanout.store.reports import write_report
 
@@ -130,6 +132,22 @@ def test_a_run_on_the_anchors_own_recordings_reads_none(
 
     assert found == ()
     assert with_explanations(verdict, run, made.repo, made.settings, lambda: pytest.fail("read")) is verdict
+
+
+def test_without_a_diff_the_rest_is_explained(own_world: tuple[World, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where git cannot tell what was changed in the code, no line is named and nothing else is lost."""
+
+    def broken(*_: object) -> str:
+        raise GitError("git-failed", "git diff failed: broken")
+
+    made, run = own_world
+    before = explained(made, run)[1]
+    monkeypatch.setattr(Repository, "diff", broken)
+    after = explained(made, run)[1]
+
+    assert after.parts == before.parts
+    assert "shop/agents.py" in str(before)
+    assert "shop/agents.py" not in str(after)
 
 
 def test_a_recording_that_cannot_be_read_is_a_note(own_world: tuple[World, Run]) -> None:

@@ -95,6 +95,17 @@ def test_too_few_tasks_for_a_percentile(tasks: int, statistic: str, words: str |
     assert told(run, replace(GATED, name=f"fanout.{statistic}")).get("few-tasks") == words
 
 
+@pytest.mark.parametrize(("tasks", "few"), [(99, ["p99", "p99.9"]), (150, ["p99.9"]), (1000, [])])
+def test_far_percentiles_need_many_tasks(tasks: int, few: list[str]) -> None:
+    """A hundred for p99, a thousand for p99.9: the point in its name is a part of it."""
+    run = make_run({f"t{number}": [1] for number in range(tasks)})
+    metrics = [replace(GATED, name=f"fanout.{statistic}") for statistic in ("p95", "p99", "p99.9")]
+
+    said = told(run, *metrics, anchor=None).get("few-tasks")
+    names = ", ".join(f"fanout.{statistic}" for statistic in few)
+    assert said == (f"with {tasks} tasks {names} is simply the largest value, not a percentile" if few else None)
+
+
 @pytest.mark.parametrize("changes", [{"gated": False}, {"scope": "common"}, {"scope": "aaa"}])
 def test_few_tasks_are_told_of_limits_on_all_tasks(changes: Mapping[str, Any]) -> None:
     """Of what limits nothing, or is said once more of the common tasks, nothing is said."""
@@ -128,7 +139,7 @@ def test_a_provisional_anchor_matters_to_new_draws(draw: str) -> None:
     assert ("provisional" in found) == (draw in ("new", "mixed"))
 
 
-@pytest.mark.parametrize(("fanout", "said"), [(80, False), (79, True)])
+@pytest.mark.parametrize(("fanout", "said"), [(80, False), (79, True), (81, False), (100, False), (150, False)])
 def test_a_fall_of_more_than_a_fifth_with_fewer_passing_is_suspicious(fanout: int, said: bool) -> None:
     """100 -> 80 is a fifth."""
     before = table_of_runs([trial("support", "a", 1, 100), trial("support", "b", 1, 100)])
@@ -243,7 +254,7 @@ def test_branches_are_counted(saved: int, cost: str) -> None:
     run = with_trials(make_run(TWENTY), "t03", shared_prefix="sha256:1", saved_calls=saved, spent_calls=2)
 
     assert told(both_sides(run))["branched"] == (
-        "1 of 20 trials keep the beginning of an earlier recording and went on live from their first changed "
+        "1 of 20 trials keeps the beginning of an earlier recording and went on live from their first changed "
         f"request{cost}; beside the anchor each is compared with the trial that it shares it with"
     )
 

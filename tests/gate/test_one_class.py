@@ -287,6 +287,14 @@ def test_a_new_anchor_is_what_its_recordings_give(changes: dict[str, Any], said:
     assert "mismatch" not in slugs(judged(replace(run, mode="record"), anchor(), anchor(LOWER)))
 
 
+@pytest.mark.parametrize(("held", "verdict"), [(0, []), (1, ["mismatch"])])
+def test_a_tool_that_the_anchor_names_and_the_run_does_not_was_not_called(held: int, verdict: list[str]) -> None:
+    """What a trial leaves out is none of these calls, on whichever side."""
+    head = build_baseline(with_trials(make_run(LOWER), "t02", samples={"tool_calls[search]": held}), "support")
+
+    assert [slug for slug in slugs(judged(make_run(LOWER), anchor(), head)) if slug == "mismatch"] == verdict
+
+
 @pytest.mark.parametrize(
     ("verdicts", "found"),
     [((), "pass"), (("pass", "regressed", "approved"), "regressed"), (("pass", "no such word"), "invalid")],

@@ -104,7 +104,7 @@ def test_of_both_sides_what_still_matches_is_kept(world: World) -> None:
     assert held(world, "t2") == {"t1.jsonl": "feature\n"}
     assert held(world, "t3") == {"t1.jsonl": "main\n"}
     assert (done.main, done.other) == (
-        (f"support/{slug_of('t1')}", f"support/{slug_of('t3')}"),
+        (f"support/{slug_of('t1')}",),
         (f"support/{slug_of('t2')}",),
     )
     assert done.to_record == ("support::t3",)
@@ -238,14 +238,14 @@ def test_the_command_says_what_is_left(world: World, monkeypatch: pytest.MonkeyP
 
     done = CliRunner().invoke(main, ["resolve"], catch_exceptions=False)
 
-    t1, t2, t3 = (f"support/{slug_of(task)}" for task in ("t1", "t2", "t3"))
+    t1, t2 = (f"support/{slug_of(task)}" for task in ("t1", "t2"))
     assert (done.exit_code, done.output) == (
         3,
         "replaying the main branch's recordings …\n"
         "replaying the other side's recordings of 2 tasks …\n"
         f"baselines/support.json: the main branch's ({main_rev[:12]})\n"
         f"baselines/support.sites.json: the main branch's ({main_rev[:12]})\n"
-        f"recordings kept, the main branch's: {t1}, {t3}\n"
+        f"recordings kept, the main branch's: {t1}\n"
         f"recordings kept, the other side's: {t2}\n"
         "\n"
         "added to the index; nothing is committed. next:\n"
@@ -294,3 +294,34 @@ def test_a_replay_that_measures_nothing_resolves_nothing(world: World) -> None:
     assert "mend: see that `pytest --fanout-budget` runs on the merged code, then resolve again" in done.stderr
     assert "#replay-failed" in done.stderr
     assert unmerged(world.repo)
+
+
+def test_a_criss_cross_merge_is_resolved_by_its_two_sides(world: World) -> None:
+    """Main and feature merged each other's earlier commit and resolved it differently: there are two merge bases.
+
+    Whose anchor holds is told by the branches; then the base is main's tip, and all of it is judged against that.
+    """
+    one = git(world.root, "rev-parse", "feature")
+    merge(world)  # feature keeps its own side
+    git(world.root, "checkout", "-q", "--ours", ".")
+    world.commit("feature has merged main")
+    git(world.root, "switch", "-q", "main")
+    merge(world, one)  # and main its own
+    git(world.root, "checkout", "-q", "--ours", ".")
+    world.commit("main has merged feature")
+    side(world, "main", {**LARGER, "t18": [29]})
+    world.commit("main goes on")
+    git(world.root, "switch", "-q", "feature")
+    side(world, "feature", {**GROWN, "t18": [24]})
+    world.commit("feature goes on")
+    assert len(git(world.root, "merge-base", "--all", "main", "feature").split()) == 2
+    merge(world)
+
+    done = mend(world, {"t1": BOTH, "t2": FEATURE, "t3": BOTH})
+
+    assert (unmerged(world.repo), done.to_record) == ((), ())
+    assert done.other == (f"support/{slug_of('t2')}",)
+    anchor = (world.folder / "baselines/support.json").read_text()
+    assert anchor == git(world.root, "show", "main:baselines/support.json") + "\n"
+    world.commit("merged")
+    assert world.repo.resolve_base(None, {}).rev == world.repo.resolve("main")

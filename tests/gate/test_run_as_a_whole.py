@@ -104,6 +104,24 @@ def test_a_shard_says_what_it_lost(expected: int, lost: bool) -> None:
     assert texts(run) == ["shard 1/2: 3 of its 4 tasks completed; mend: run it again whole"] * lost
 
 
+@pytest.mark.parametrize(
+    ("status", "lost"),
+    [
+        *((status, False) for status in ("ok", "failed", "capped", "timeout", "stale")),
+        ("crashed", True),
+        ("invalid", True),
+    ],
+)
+def test_which_ends_of_a_trial_leave_a_shard_whole(status: str, lost: bool) -> None:
+    """A stale task ran, and is told as stale; of a crash or a broken measurement nothing is known."""
+    run = replace(
+        make_run({}), tasks=(trial("support", "a", 1, 1, status=status),), session=SessionFacts(expected=1, shard="1/2")
+    )
+    said = [text for text in texts(run) if text.startswith("shard")]
+
+    assert said == ["shard 1/2: 0 of its 1 tasks completed; mend: run it again whole"] * lost
+
+
 def test_a_shard_without_tasks_is_whole() -> None:
     """There may be more shards than tasks."""
     assert texts(replace(make_run({}), session=SessionFacts(expected=0, shard="9/9"))) == []

@@ -102,8 +102,8 @@ def test_waiver_and_first_approval_of_one_day_do_not_collide(tmp_path: Path) -> 
         )
     third = write_waiver(plan(world), world.settings)
 
-    assert third == "baselines/approvals/2026-11-29-support-first-4.json"
-    assert files(world) == [f"2026-11-29-support-first{end}.json" for end in ("-2", "-3", "-4", "")]
+    assert third == "baselines/approvals/2026-11-29-support-waiver-3.json"
+    assert files(world) == [f"2026-11-29-support-{end}.json" for end in ("first", "waiver-2", "waiver-3", "waiver")]
     world.commit()
     assert world.judge(make_run()).verdict == "approved"
 
@@ -114,7 +114,7 @@ def test_a_number_is_not_taken_twice_after_a_merge(world: World) -> None:
     write_waiver(plan(world), world.settings)
     world.commit()
 
-    assert plan(world, base=Base(world.repo.resolve("main"), "test")).approval.path.endswith("-first-2.json")
+    assert plan(world, base=Base(world.repo.resolve("main"), "test")).approval.path.endswith("-waiver-2.json")
 
 
 @pytest.mark.parametrize(
@@ -175,13 +175,13 @@ def test_the_command_says_what_it_does_and_asks(world: World, monkeypatch: pytes
     assert done.output == (
         "support may pass until 2026-11-30 12:00 UTC (24 hours) where it is inconclusive, regressed, stale.\n"
         "Caps, maxima, and what was not measured for any other reason still fail; every report says waived.\n"
-        "wrote baselines/approvals/2026-11-29-support-first.json\n"
+        "wrote baselines/approvals/2026-11-29-support-waiver.json\n"
         "\n"
         "next:\n"
         "  git add baselines && git commit\n"
         "  have baselines/ reviewed by its code owners: @org/capacity\n"
-        "  before 2026-11-30 12:00 UTC: mend it, or fanout-baseline accept --agent support\n"
+        '  before 2026-11-30 12:00 UTC: mend it, or fanout-baseline accept --agent support --reason "…"\n'
     )
     done = CliRunner().invoke(main, [*words, "--hours", "72", "--yes"])
-    assert re.findall("^(It ends sooner|1 of this class before it: 2026-11-29-support-first.json)", done.output, re.M)
+    assert re.findall("^(It ends sooner|1 of this class before it: 2026-11-29-support-waiver.json)", done.output, re.M)
     assert done.exit_code == 0

@@ -201,7 +201,7 @@ def test_a_missing_report_is_never_green(server: Server, tmp_path: Path, whole: 
     ran = runner.run(WORKFLOWS / "fanout.yml", whole[1], given={"replay": "success"})
 
     assert ran.result("gate") == "failure"
-    assert "1 reports match 'reports/*/fanout-report.json', and 2 should" in ran.log
+    assert "1 report matches 'reports/*/fanout-report.json', and 2 should" in ran.log
 
 
 def test_a_report_of_an_earlier_run_is_never_green(

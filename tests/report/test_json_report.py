@@ -255,6 +255,7 @@ RUNS = st.builds(
     sealed=st.booleans(),
     volatile=TEXTS,
     control=st.lists(CONTROLS, max_size=2).map(tuple),
+    tool=st.none(),  # the document says which version wrote it
 )
 
 
