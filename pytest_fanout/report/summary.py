@@ -368,6 +368,8 @@ def capacity(verdict: Verdict) -> list[CapacityLine]:
     if plan is not None and plan.run.gpus is not None:
         # one fleet: whole replicas and spare ones once, not once a class
         of_all = _gpus(plan.base.gpus if plan.base else None, plan.run.gpus, per_1000=False)
+        if sum(each.gpus_run or 0 for each in by_agent.values()) != plan.run.gpus:
+            of_all += ", rounded up once for all"
     else:
         of_all = _capacity_of_all(agents, by_agent)
     lines.append(CapacityLine(None, of_all))

@@ -13,10 +13,13 @@ from report_cases import BASE, CALM, HEAD, cases, golden, load, metric, projecti
 from pytest_fanout.records import (
     CallSite,
     ControlTrial,
+    FleetPlan,
     Past,
     Problem,
     SessionFacts,
+    Side,
     SiteDelta,
+    Spread,
     StaleNote,
     TaskDelta,
     TaskRun,
@@ -157,6 +160,18 @@ def test_demand_for_some_classes_only_gives_no_sum() -> None:
     verdict = Verdict("pass", (CALM, result("research", "pass")), (), BASE, HEAD, projections=mixed)
 
     assert "all classes: GPUs not summed: demand is given for some classes only" in terminal.render(run(), verdict)
+
+
+@pytest.mark.parametrize(("together", "how"), [(21, ", rounded up once for all"), (22, "")])
+def test_one_fleet_may_need_less_than_the_sum_of_its_classes(together: int, how: str) -> None:
+    """18.75 and 2.75 GPUs are 19 and 3 in whole ones, 22 in sum; a class may use what the other leaves of its last."""
+    classes = (projection("research", 12, 19), projection("support", 3, 3))
+    still = Spread(1.0, 1.0, 1.0, (1.0, 1.0), (1.0, 1.0), (1.0, 1.0))
+    base, now = (Side(gpus, load(gpus), None, still, still, still, still) for gpus in (15, together))
+    plan = FleetPlan(("research", "support"), base, now, None, ())
+    verdict = Verdict("pass", (CALM, result("research", "pass")), (), BASE, HEAD, projections=classes, fleet=plan)
+
+    assert f"all classes: 15 -> {together} GPUs at peak{how}\n" in terminal.render(run(), verdict, width=120)
 
 
 def test_money_is_said_where_prices_are_known() -> None:
