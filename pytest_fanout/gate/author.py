@@ -111,6 +111,6 @@ def check_reason(reason: str) -> None:
     if len(words) > _LONGEST_REASON:
         raise UsageError(
             "reason-too-long",
-            f"the reason has {counted(len(words), 'character')}; at most {_LONGEST_REASON} are kept",
+            f"the reason has {counted(len(words), 'character')}; at most {_LONGEST_REASON:,} are kept",
             mend="shorten it, and link to the rest",
         )
