@@ -64,7 +64,9 @@ def told(base: Base) -> tuple[str | None, str, bool]:
     return base.rev or base.problem, base.source, base.is_gate
 
 
-def pull(before: str | None = "c", after: str | None = "g", target: str | None = "main", forgeable: bool = False) -> Change:
+def pull(
+    before: str | None = "c", after: str | None = "g", target: str | None = "main", forgeable: bool = False
+) -> Change:
     return Change("pull", "ci", before, after, target, DEEPER, forgeable)
 
 
@@ -106,9 +108,7 @@ def other(head: str, after: str) -> str:
          "the base commit f is not on the target branch other: run CI again on its present state", "ci"),
     ],
 )  # fmt: skip
-def test_a_request_to_merge(
-    monkeypatch: pytest.MonkeyPatch, head: str, change: Change, base: str, source: str
-) -> None:
+def test_a_request_to_merge(monkeypatch: pytest.MonkeyPatch, head: str, change: Change, base: str, source: str) -> None:
     """The parent that the merge was built on; else where the change left what CI names; never one that nobody took."""
     assert told(found(Graph(head), change, monkeypatch)) == (base, source, True)
 

@@ -114,9 +114,10 @@ def test_how_many_trials_may_be_stopped(
     names = list(fanout)
     run = with_trials(anew(make_run(fanout), *names) if fresh else make_run(fanout), names[:stopped], **CAPPED)
 
-    assert found(exact(run, *limits, base=make_run(fanout), by_evidence=False)) == [
-        ("stopped-by-caps", ", ".join(names[:stopped]))
-    ] * told
+    assert (
+        found(exact(run, *limits, base=make_run(fanout), by_evidence=False))
+        == [("stopped-by-caps", ", ".join(names[:stopped]))] * told
+    )
 
 
 def test_both_ways_of_being_stopped_are_told() -> None:
@@ -165,7 +166,7 @@ ANCHOR = build_baseline(make_run({"a": [1, 1], "b": [1, 1]}), "support")
     ],
 )
 def test_one_trial_makes_its_task_a_new_draw(changes: dict[str, Any], fresh: bool) -> None:
-    """Another recording than the anchor names, or none; trials that were not measured or are of no known task do not."""
+    """Another recording than the anchor names, or none; not trials that were not measured, or of no known task."""
     run = make_run({"a": [1, 1], "b": [1, 1]})
     tasks = (*run.tasks[:3], replace(run.tasks[3], **changes))
 
@@ -191,7 +192,7 @@ def test_one_trial_makes_its_task_a_new_draw(changes: dict[str, Any], fresh: boo
         ("x", "grew; mend: bring it back", "fail", "live", False, "grew; mend: bring it back", "inconclusive"),
         ("few-tasks-new-draw", "nine; mend: add tasks", "fail", "record", True,
          "nine; mend: run the whole class: pytest --fanout-budget", "inconclusive"),
-        ("few-tasks-new-draw", "nine; mend: add tasks", "fail", "record", False, "nine; mend: add tasks", "inconclusive"),
+        ("few-tasks-new-draw", "nine; mend: add", "fail", "record", False, "nine; mend: add", "inconclusive"),
         ("aaa", "nine; mend: add tasks", "fail", "record", True, "nine; mend: add tasks", "inconclusive"),
         ("zzz", "nine; mend: add tasks", "fail", "record", True, "nine; mend: add tasks", "inconclusive"),
     ],
@@ -204,7 +205,12 @@ def test_reasons_with_the_mend_of_such_a_run(
 
     (problem,) = of_evidence("support", comparison, JudgeRules(inconclusive=rules), mode=mode, partial=partial)
 
-    assert (problem.slug, problem.text, problem.verdict, problem.agent) == (slug, f"support: {said}", verdict, "support")
+    assert (problem.slug, problem.text, problem.verdict, problem.agent) == (
+        slug,
+        f"support: {said}",
+        verdict,
+        "support",
+    )
 
 
 def test_each_number_has_its_own_evidence_and_interval() -> None:
@@ -401,7 +407,7 @@ def test_what_an_approval_says_of_capacity(
 
 
 def test_on_another_draw_growth_of_capacity_is_over_where_evidence_is_off() -> None:
-    """And on the same draw whatever the evidence would say; a class whose first anchor it is has nothing to grow from."""
+    """And on the same draw, whatever the evidence would say."""
     lucky = make_run({**TWENTY, "t20": [60]})
     off = MONTH('increase = "5%", evidence = "off"')
 

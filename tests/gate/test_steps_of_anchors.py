@@ -326,7 +326,12 @@ def between(number: int) -> tuple[Baseline, Target]:
     return made, Target(EVALSET, {"fanout.max": number})
 
 
-CHAIN = [link(1, sha("origin"), 1), link(2, sha("anchor 1"), 2), link(3, sha("anchor 2"), 3), link(4, sha("anchor 3"), 9)]
+CHAIN = [
+    link(1, sha("origin"), 1),
+    link(2, sha("anchor 1"), 2),
+    link(3, sha("anchor 2"), 3),
+    link(4, sha("anchor 3"), 9),
+]
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)])
