@@ -1,4 +1,4 @@
-"""The parts of the verdict on one class, each condition by itself. TWENTY has fanout p95 19 (limit 20), tokens 1,900."""
+"""The parts of the verdict on one class, each by itself. TWENTY has fanout p95 19 (limit 20), tokens 1,900."""
 
 from __future__ import annotations
 
@@ -365,8 +365,8 @@ def test_which_tasks_were_removed_and_how_many_are_expected(
     base: str | None, head: str | None, ran: str, removed: tuple[str, ...], expected: int
 ) -> None:
     """Those of the base that nobody names any more, and that did not run."""
-    anchors = [None if tasks is None else anchor(dict.fromkeys(tasks, [5])) for tasks in (base, head)]
-    run = make_run(dict.fromkeys(ran, [5]))
+    anchors = [None if tasks is None else anchor({task: [5] for task in tasks}) for tasks in (base, head)]
+    run = make_run({task: [5] for task in ran})
 
     result = judged(run, *anchors)
 

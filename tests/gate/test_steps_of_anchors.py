@@ -101,7 +101,9 @@ def test_a_number_that_is_no_longer_known_got_looser(
 ) -> None:
     """Of what was not known before nothing can be told; of the two limits each speaks for itself."""
     tables = [
-        table_of_runs([trial("support", task, 1, 1, samples={"fanout": value}) for task, value in zip("ab", row)])
+        table_of_runs(
+            [trial("support", task, 1, 1, samples={"fanout": value}) for task, value in zip("ab", row, strict=True)]
+        )
         for row in (base, head)
     ]
 
@@ -312,7 +314,7 @@ def test_when_a_lower_draw_is_luck(
         assert {each.name for each in draw.limits} == set(found or lowered(ORIGIN, made, limits))
 
 
-# --- chains of approvals -----------------------------------------------------------------------------------------------
+# --- chains of approvals ---------------------------------------------------------------------------------------------
 
 
 def link(number: int, origin: str | None, value: int, **changes: Any) -> Approval:
