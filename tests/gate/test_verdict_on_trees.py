@@ -310,7 +310,7 @@ def test_a_looser_budget_by_an_approval_holds_and_one_without_does_not() -> None
     )
 
 
-# --- anchors in between ------------------------------------------------------------------------------------------------
+# --- anchors in between ----------------------------------------------------------------------------------------------
 
 
 def test_an_anchor_on_the_way_is_found_behind_broken_and_missing_ones() -> None:
