@@ -273,7 +273,8 @@ def test_the_lines_for_the_reviewer(tmp_path: Path, base: Files, run: Run, expec
 def test_an_approval_departs_from_the_anchor_and_covers_what_its_limits_name(tmp_path: Path) -> None:
     """25 x 1.1 and 2,500 + 500; the name, eval set and digest are those of the anchors on both sides."""
     found = only(planned(tmp_path, make_run(GROWN)))
-    assert found.approval is not None and found.anchor is not None
+    assert found.approval is not None
+    assert found.anchor is not None
 
     assert found.approval.ceilings == {"fanout.p95": 27, "tokens.p95": 3000}
     assert found.approval.from_digest == ANCHOR.digest

@@ -120,7 +120,7 @@ def test_a_step_says_what_changed_and_why_nothing_allowed_it(monkeypatch: pytest
     ]
     assert changes(anchored(), {}) == [("class_removed", "support", None, None)]
     assert changes(anchored(), anchored(make_run(GROWN)))[0] == ("metric", "fanout.p95", 19, 25)
-    first, *more = changes({"budget.toml": "x = ["}, {"budget.toml": LOOSE})
+    first, *_ = changes({"budget.toml": "x = ["}, {"budget.toml": LOOSE})
     assert first == ("budget", "budget.toml", "cannot be read", DIGESTS[LOOSE])
     assert changes({"fleet.toml": "a = 1"}, {})[0][:2] == ("budget", "fleet.toml")
 

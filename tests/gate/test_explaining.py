@@ -211,7 +211,7 @@ def test_tasks_that_stand_on_the_anchors_recordings_have_no_part_in_it(own_world
     old, new = researcher(PLAN, 2), researcher(WIDE, 6)
     run = run_of(recorded(made, lambda each: (old if each.task <= "t06" else new)(each)))
 
-    verdict, explanation = explained(made, run)
+    _, explanation = explained(made, run)
 
     assert (explanation.notes, explanation.totals[0].delta) == ((), 2)
     assert [example.task for example in explanation.examples] == ["t07", "t08", "t09"]
