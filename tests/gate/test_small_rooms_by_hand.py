@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_world import NOW, TODAY, make_run, trial, with_trials
+from gate_world import NOW, TODAY, TWENTY, make_run, trial, with_trials, without
 from test_accept_on_trees import planned
 from test_verdict_on_trees import BASE, GROWN, HEAD, LOOSE, SETTINGS, Files, Trees, anchored, approved
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import ConfigError, FanoutError, IntegrityError, StorageError
+from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.gate.few_trials import agents_of, enough, few_words, fewest_of, record_others
 from pytest_fanout.gate.plan import carry_out
 from pytest_fanout.gate.tree import Tree, Unreadable, folder_of, problem_of, read_file, read_sites, read_tree
 from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.gate.waiving import Waiver, plan_waiver
-from pytest_fanout.records import Base, JudgeRules, Problem, Run
+from pytest_fanout.records import Base, ClassResult, Head, JudgeRules, Problem, Run, SessionFacts, Verdict
 from pytest_fanout.store.baselines import build_baseline
 from pytest_fanout.store.budget import parse_budget
 
@@ -357,3 +358,57 @@ def test_a_secret_in_an_approval_of_the_budget_is_not_taken(tmp_path: Path) -> N
     with pytest.raises(FanoutError) as caught:
         refuse_secrets(plan, {}, replace(SETTINGS, recordings=tmp_path / "none"), KEY)
     assert str(caught.value).startswith(f"{approval.path}: not accepted")
+
+
+# --- costs -----------------------------------------------------------------------------------------------------------
+
+CLASS = ClassResult("support", "pass", "same", (), (), 20, 20, 20)
+GREEN = Verdict("pass", (CLASS,), (), Base(BASE, "x"), Head(HEAD))
+
+
+@pytest.mark.parametrize(
+    ("run", "files", "rev", "read"),
+    [
+        (make_run(), anchored(), BASE, True),
+        (make_run(GROWN), anchored(), BASE, True),
+        (without(make_run(), "t20", defined=False), anchored(), BASE, False),
+        (make_run({**TWENTY, "new": [1]}), anchored(), BASE, False),
+        (make_run(), {}, BASE, False),
+        (with_trials(make_run(), "t01", status="stale"), anchored(), BASE, False),
+        (make_run(), anchored(), None, True),  # HEAD's own, which is the same here
+    ],
+)
+def test_call_sites_are_those_of_the_same_tasks(
+    tmp_path: Path, run: Run, files: Files, rev: str | None, read: bool
+) -> None:
+    """Beside fewer or more they would show what nobody changed; a class that was not measured has none."""
+    held = files | {"support.sites.json": "{"}
+    repo = Trees({BASE: held, HEAD: held})
+    verdict = replace(GREEN, base=Base(rev, "x"))
+    if run.tasks[0].status == "stale":
+        verdict = replace(verdict, classes=(replace(verdict.classes[0], verdict="stale"),))
+    settings = Settings(tmp_path, "pyproject.toml", tmp_path / "baselines", tmp_path / "recordings", {})
+
+    found = with_costs(verdict, run, repo, settings)  # type: ignore[arg-type]
+
+    assert (found.verdict == "integrity") == read
+    assert with_costs(verdict, run, None, settings).verdict == "pass"
+    assert len(found.projections) == (verdict.classes[0].verdict != "stale")
+
+
+@pytest.mark.parametrize("session", [SessionFacts(), SessionFacts(partial=True), SessionFacts(shard="1/2")])
+def test_a_part_is_projected_beside_the_same_part(tmp_path: Path, session: SessionFacts) -> None:
+    """One task of 20 calls beside itself; a whole run beside all of its anchor, of 10.5 calls on the mean."""
+    (tmp_path / "baselines").mkdir()
+    demand = "[demand.support]\ndau = 864_000\ntasks_per_user_day = 1\npeak_factor = 1\n"
+    (tmp_path / "baselines/fleet.toml").write_text(f"schema = 1\n{demand}")
+    settings = Settings(tmp_path, "pyproject.toml", tmp_path / "baselines", tmp_path / "recordings", {})
+    run = make_run({"t20": [20]}, session=session)
+
+    found = with_costs(GREEN, run, Trees({BASE: anchored(), HEAD: {}}), settings)  # type: ignore[arg-type]
+
+    (projection,) = found.projections
+    assert projection.base is not None
+    assert projection.run.calls_per_s == pytest.approx(200)
+    assert projection.base.calls_per_s == pytest.approx(200 if session != SessionFacts() else 105)
+    assert (found.fleet is None) == (session != SessionFacts())
