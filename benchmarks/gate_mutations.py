@@ -8,9 +8,10 @@ Changes are drawn at random among all that are possible; the order hangs on the 
 draws the same ones while other lines change. What changes only an annotation is left out.
 
 One process holds all the tests, collected, and has run each once on the unchanged code. For each change a child is
-forked, in which the changed functions get their new code, and runs the tests of the line, in turn a fast one, one of each
-file, and one of those that run little else, until one fails, or until ``--seconds`` are over: then it was not noticed. What lies outside of functions (a constant, the fields
-of a class) is tried with all tests, in a child that has not imported our package and imports the changed text.
+forked, in which the changed functions get their new code, and runs the tests of the line until one fails, or until
+``--seconds`` are over: then it was not noticed. In turn that is a fast one, one of each file, and one of those that run
+little else. What lies outside of functions (a constant, the fields of a class) is tried with all tests, in a child that
+has not imported our package and imports the changed text.
 
 Prints each that was not noticed, as file, line and change, and the share that was. Exits with 1 below 98 %. What the
 file of ``--json`` holds already is not tried again; ``--again`` tries those of it that were not noticed, with the tests

@@ -25,7 +25,7 @@ from pytest_fanout.store.evalsets import read_evalset
 class Clone(Trees):
     """What git says of the work tree as well."""
 
-    base: Base = Base(BASE, "merge-base main")
+    base: Base = field(default_factory=lambda: Base(BASE, "merge-base main"))
     loose: Sequence[str] = ()
     unseen: Sequence[str] = ()
     options: list[str | None] = field(default_factory=list)
