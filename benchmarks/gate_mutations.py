@@ -8,9 +8,10 @@ Changes are drawn at random among all that are possible; the order hangs on the 
 draws the same ones while other lines change. What changes only an annotation is left out.
 
 One process holds all the tests, collected, and has run each once on the unchanged code. For each change a child is
-forked, in which the changed functions get their new code, and runs the tests of the line, fast ones first, until one
-fails, or until ``--seconds`` are over: then it was not noticed. What lies outside of functions (a constant, the fields
-of a class) is tried with all tests, in a child that has not imported our package and imports the changed text.
+forked, in which the changed functions get their new code, and runs the tests of the line until one fails, or until
+``--seconds`` are over: then it was not noticed. In turn that is a fast one, one of each file, and one of those that run
+little else. What lies outside of functions (a constant, the fields of a class) is tried with all tests, in a child that
+has not imported our package and imports the changed text.
 
 Prints each that was not noticed, as file, line and change, and the share that was. Exits with 1 below 98 %. What the
 file of ``--json`` holds already is not tried again; ``--again`` tries those of it that were not noticed, with the tests
@@ -171,6 +172,7 @@ class Known:
     def __init__(self, lines: dict[tuple[str, int], list[str]], seconds: dict[str, float]) -> None:
         self._lines = lines
         self._seconds = seconds
+        self._spread = Counter(node for nodes in lines.values() for node in nodes)  # how many lines each test runs
 
     @classmethod
     def read(cls, path: Path) -> Known:
@@ -202,6 +204,7 @@ class Known:
         for path in SUBJECTS:
             for line, nodes in measured.get_data().contexts_by_lineno(str(path)).items():
                 self._lines.setdefault((str(path.relative_to(ROOT)), line), []).extend(filter(None, nodes))
+                self._spread.update(filter(None, nodes))
 
     def tests_of(self, change: Change) -> list[str]:
         """Those that run the line, or any of its module where none does."""
@@ -214,13 +217,15 @@ class Known:
         return self._in_turn(self._seconds)
 
     def _in_turn(self, nodes: Iterable[str]) -> list[str]:
-        """Fast ones first; and of each file one soon, for where hundreds run a line those that look at it are few."""
+        """Fast ones first; and of each file one soon, for where hundreds run a line those that look at it are few; and
+        those that run few other lines, which are likely to."""
         fast = sorted(nodes, key=lambda node: (self._seconds[node], node))
+        narrow = sorted(fast, key=lambda node: self._spread[node])
         files: dict[str, list[str]] = {}
         for node in fast:
             files.setdefault(node.partition("::")[0], []).append(node)
         each = [node for row in itertools.zip_longest(*files.values()) for node in row if node is not None]
-        return list(dict.fromkeys(itertools.chain.from_iterable(zip(fast, each, strict=True))))
+        return list(dict.fromkeys(itertools.chain.from_iterable(zip(fast, each, narrow, strict=True))))
 
 
 def first_failure(item: pytest.Item, after: pytest.Item | None) -> str | None:

@@ -282,7 +282,7 @@ def test_spare_replicas_stand_on_both_sides() -> None:
         lucky = redrawn(make_run({**TWENTY, "t20": [60]}))
         ((slug, _, text),) = told(judged(lucky, '"capacity.cost_month" = { increase = "5%" }', fleet=fleet))
         assert slug == "capacity-not-shown"
-        shares.append(int(text.partition("%")[0].rpartition(" ")[2]))
+        shares.append(int(text.partition(" %")[0].rpartition(" ")[2]))
 
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > shares[2] > 0

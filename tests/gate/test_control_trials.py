@@ -67,3 +67,12 @@ def test_a_part_has_its_interval_where_both_ends_are_known() -> None:
         "+50 % (+10 % to +90 %), this one beside it +50 % (control arm: 1 task, 2 trials)"
     )
     assert "beside the anchor +50 %, this one beside it +50 % (" in half
+
+
+def test_a_part_that_is_not_known_did_not_move() -> None:
+    """No growth, without an interval."""
+    (problem,) = of_causes("support", [Cause("fanout", "code", part(None, (None, None)), part(1.5), 2, 1)])
+
+    assert "beside the anchor +0 %, this one beside it +50 % (+10 % to +90 %) (control arm: 2 tasks, 1 trial)" in (
+        problem.text
+    )

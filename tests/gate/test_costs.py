@@ -74,7 +74,7 @@ def test_the_words_of_a_regression(world: World) -> None:
     assert lines[0] == "support GPU time x2.00, calls x2.00 of the anchor"
     assert " GPUs in 95 % of minutes at peak, +" in lines[1]
     assert lines[2] == "support mean by the other fit of the same published rows: 3.95 -> 7.90 GPUs"
-    assert "all classes: cliffs survivable 2 -> 0 of 2, on 20 GPUs driven to 85%" in lines
+    assert "all classes: cliffs survivable 2 -> 0 of 2, on 20 GPUs driven to 85 %" in lines
     assert "all classes: 28,800 -> 57,600 USD in 30 days" in lines
     assert "cliffs survivable 2 -> 0 of 2" in as_terminal(run, verdict, width=120)
     assert "Capacity: ratio, percentiles, cliffs, money" in as_markdown(run, verdict)

@@ -185,6 +185,98 @@ def test_recordings_of_the_base_that_do_not_fit_its_anchor_are_notes(own_world: 
     )
 
 
+def test_each_class_that_is_asked_for_is_looked_at(world: tuple[World, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that no commit knows, or that measured nothing, stops none behind it; the diff of a commit is read once."""
+    made, run = world
+    asked: list[str] = []
+    monkeypatch.setattr(Repository, "diff", lambda self, rev, without: asked.append(rev) or "")
+    verdict = made.judge(run)
+
+    def found(*agents: str, of: Run = run, task: str | None = None) -> list[list[str]]:
+        words = explanations(verdict, of, made.repo, made.settings, lambda: turns_of, agents=agents, task=task)
+        return [[example.task for example in each.examples] for each in words]
+
+    assert found("ghost", "support", "support", task="t07") == [["t07"], ["t07"]]
+    assert asked == [verdict.base.rev]
+    assert found("support", task="t99") == [[]]
+    assert found("support", of=replace(run, tasks=())) == []
+    crashed = tuple(replace(trial, status="crashed") for trial in run.tasks)
+    others = tuple(replace(trial, agent=agent) for trial in run.tasks for agent in ("aaa", "zzz"))
+    assert found("support", of=replace(run, tasks=crashed + others)) == []
+
+
+def test_tasks_that_stand_on_the_anchors_recordings_have_no_part_in_it(own_world: tuple[World, Run]) -> None:
+    """Half of the tasks as they were: two more calls on the mean instead of four, and all of it by the other half."""
+    made, _ = own_world
+    old, new = researcher(PLAN, 2), researcher(WIDE, 6)
+    run = run_of(recorded(made, lambda each: (old if each.task <= "t06" else new)(each)))
+
+    _, explanation = explained(made, run)
+
+    assert (explanation.notes, explanation.totals[0].delta) == ((), 2)
+    assert [example.task for example in explanation.examples] == ["t07", "t08", "t09"]
+    assert sum(part.value for part in explanation.parts if (part.metric, part.scope) == ("fanout", "mean")) == 2
+
+
+def test_what_makes_a_class_worth_explaining(world: tuple[World, Run], own_world: tuple[World, Run]) -> None:
+    """Another recording, another set of tasks, or less that was asked of the same recordings."""
+    made, _ = own_world
+    tasks = recorded(made, researcher(PLAN, 2))
+    verdict = made.judge(run_of(tasks))
+
+    def is_read(*trials: TaskRun) -> bool:
+        asked: list[bool] = []
+        run = replace(run_of(trials), session=replace(run_of(trials).session, partial=True))
+        explanations(
+            verdict, run, made.repo, made.settings, lambda: asked.append(True) or turns_of, agents=["support"]
+        )  # fmt: skip
+        return bool(asked)
+
+    assert not is_read(*tasks)
+    assert is_read(*tasks[1:])
+    assert is_read(replace(tasks[0], leftover=1), *tasks[1:])
+    assert is_read(*tasks[:-1], replace(tasks[-1], recording=sha("another")))
+    assert is_read(*tasks[:-1], replace(tasks[-1], recording=None))
+
+
+def test_recordings_of_the_run_that_are_not_its_own_are_notes(own_world: tuple[World, Run]) -> None:
+    """One that was recorded anew since; a trial without a recording is none of them, and those behind it are read."""
+    made, run = own_world
+    last = run.tasks[-1]
+    run = replace(
+        run, tasks=(replace(run.tasks[0], recording=None), *run.tasks[1:-1], replace(last, recording=sha("older")))
+    )
+
+    assert explained(made, run)[1].notes == (
+        "recordings that the numbers did not come from, or that cannot be read: "
+        "t12, trial 1, of this run (recorded anew since)",
+    )
+
+
+def test_recordings_of_the_base_that_cannot_be_read_are_notes(
+    own_world: tuple[World, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is no recording; where git fails, and there is none, nothing is explained."""
+    made, run = own_world
+    place = f"fixtures/recordings/support/{slug_of('t03')}/t1.jsonl"
+    git(made.root, "switch", "-q", "main")
+    made.write(place, "{}")
+    made.commit("broken")
+    git(made.root, "switch", "-q", "-")
+    assert explained(made, run)[1].notes == (
+        "recordings that the numbers did not come from, or that cannot be read: "
+        "t03, trial 1, of the base (cannot be read)",
+    )
+
+    def broken(*_: object) -> dict[str, bytes]:
+        raise GitError("git-failed", "git cat-file failed: broken")
+
+    monkeypatch.setattr(Repository, "read_below", broken)
+    verdict = made.judge(run)
+    found = explanations(verdict, run, made.repo, made.settings, lambda: turns_of, agents=["support"])
+    assert found == ()
+
+
 # --- the command ----------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import pytest
 from gate_world import make_run, trial
 
 from pytest_fanout.config import AgentSettings, Settings
-from pytest_fanout.gate.inputs import current_inputs, inputs_now, other_recordings, other_tasks
+from pytest_fanout.gate.inputs import changed_inputs, current_inputs, inputs_now, other_recordings, other_tasks
 from pytest_fanout.records import SessionFacts
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.recordings import RecordingStore, slug_of
@@ -121,3 +121,89 @@ def test_recordings_of_chosen_classes_alone_are_looked_at(settings: Settings) ->
     for changes in ({"recording": None}, {"status": "crashed"}):
         tasks = tuple(replace(task, **changes) for task in run.tasks)  # type: ignore[arg-type]
         assert other_recordings(replace(run, tasks=tasks), ["support"], store) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "same"),
+    [
+        ("budget.toml", "schema = 1\n", "# more\nschema = 1\r\n", True),
+        ("budget.toml", "schema = 1\n", "schema = 2\n", False),
+        ("budget.toml", "x = [\n", "x = [\r\n", True),  # what is no TOML counts by its bytes
+        ("budget.toml", "x = [\n", "x = [ \n", False),
+        ("fleet.toml", "schema = 1\n", "# more\nschema = 1\r\n", True),
+        ("fleet.toml", "x = [\n", "x = [ \n", False),
+        ("aaa.jsonl", "{}\n" * 40_000, "{}\n" * 40_000, True),
+        ("aaa.jsonl", "{}\n" * 40_000, "{}\n" * 39_999 + "{ \n", False),  # beyond what is read at once
+        ("recordings/aaa/x/t1.jsonl", "{}\n", "{}\r\n", True),
+    ],
+)
+def test_by_what_a_file_counts(settings: Settings, name: str, one: str, other: str, same: bool) -> None:
+    """Not by its comments or line ends, and by the last of its bytes."""
+    folder = settings.baselines if name.endswith(".toml") else settings.root
+    digests = []
+    for text in (one, other):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode())
+        digests.append(current_inputs(settings))
+
+    assert (digests[0] == digests[1]) == same
+
+
+def test_a_folder_in_place_of_a_file_is_none(settings: Settings) -> None:
+    """As is one that is not there."""
+    before = current_inputs(settings)
+    (settings.root / "aaa.jsonl").unlink()
+    missing = current_inputs(settings)
+    (settings.root / "aaa.jsonl").mkdir()
+    (settings.baselines / "budget.toml").mkdir(parents=True)
+
+    assert (before["budget"], before["fleet"], missing["evalset:aaa"]) == ("none", "none", "none")
+    assert current_inputs(settings) == missing != before
+
+
+def test_which_files_of_a_folder_count(settings: Settings) -> None:
+    """However deep; not what a write that was cut off has left, nor what a link to a folder leads to."""
+    folder = settings.recordings / "aaa"
+    before = current_inputs(settings)["recordings:aaa"]
+    (folder / ".t1.jsonl.tmp").write_text("half")
+    (folder / "link").symlink_to(settings.recordings / "zzz", target_is_directory=True)
+    (folder / "empty").mkdir()
+    assert current_inputs(settings)["recordings:aaa"] == before
+
+    for path in ("deep/er/t1.jsonl", "top.jsonl"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("{}\n")
+        after = current_inputs(settings)["recordings:aaa"]
+        assert after != before
+        before = after
+
+
+def test_a_recording_that_is_broken_or_gone(settings: Settings) -> None:
+    """A broken one is another; of one that is gone the digests of folders tell; the others behind both are seen."""
+    store = RecordingStore(settings.recordings)
+    path = store.path("support", "broken", 1)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    run = replace(
+        make_run({}),
+        tasks=tuple(trial("support", task, 1, 1, recording="sha256:x") for task in ("gone", "broken", "t")),
+    )
+
+    assert other_recordings(run, ["support"], store) == ("support::broken::t1", "support::t::t1")
+
+
+def test_an_eval_set_that_cannot_be_read_is_passed_over(settings: Settings) -> None:
+    """Its digest has been compared; the classes behind it are looked at."""
+    (settings.root / "aaa.jsonl").write_text("{")
+    (settings.root / "support.jsonl").unlink()
+
+    assert other_tasks(replace(make_run({}), definitions={}, evalsets={}), settings) == ("the eval set of zzz",)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("budget", "budget.toml"), ("fleet", "fleet.toml"), ("evalset:a:b", "the eval set of a:b"), ("new", "new")],
+)
+def test_inputs_in_words(name: str, words: str) -> None:
+    """A kind that this version does not know has its own name."""
+    assert changed_inputs({name: "1"}, {name: "2"}) == (words,)

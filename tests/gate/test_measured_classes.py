@@ -278,3 +278,72 @@ def test_where_the_mode_records_a_step_of_the_anchor_lacks_no_trial_either(base:
 
     assert "trials-missing" in [problem.slug for problem in found.problems]
     assert measure(replace(make_run(THREE), mode="record"), "support", base, ANCHOR, LIMITS).problems == ()
+
+
+def ended(first: dict[str, Any], second: dict[str, Any]) -> Run:
+    """The two trials of task ``a``, each with an end of its own."""
+    run = make_run(THREE)
+    return replace(run, tasks=(replace(run.tasks[0], **first), replace(run.tasks[1], **second), *run.tasks[2:]))
+
+
+NONE_YET: dict[str, Any] = {"status": "stale", "recording": None, "stale": NEVER}
+DIFFERS: dict[str, Any] = {"status": "stale", "stale": replace(NEVER, recorded=3)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (NONE_YET, NONE_YET, "there is no recording of a yet"),
+        ({}, NONE_YET, "there is no recording of a yet"),  # of a trial that is new
+        (NONE_YET, {}, "there is no recording of a yet"),
+        (NONE_YET, {"status": "crashed"}, "there is no recording of a yet"),
+        (NONE_YET, {"status": "timeout"}, "there is no recording of a yet"),
+        (DIFFERS, NONE_YET, "the requests of a differ from the recordings"),
+        (NONE_YET, DIFFERS, "the requests of a differ from the recordings"),
+        (DIFFERS, {}, "the requests of a differ from the recordings"),
+    ],
+)
+def test_one_trial_speaks_for_its_stale_task(first: dict[str, Any], second: dict[str, Any], said: str) -> None:
+    """A recording that differs does; a trial that is not stale says nothing of it."""
+    assert text(ended(first, second), "stale").startswith(f"support: {said}; mend: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "other", "missing"),
+    [
+        ("ok", "crashed", ()),
+        ("crashed", "crashed", ("a",)),
+        ("crashed", "stale", ()),
+        ("stale", "stale", ()),
+        ("invalid", "crashed", ()),
+        ("invalid", "invalid", ()),
+        ("timeout", "crashed", ()),
+        ("failed", "invalid", ()),
+    ],
+)
+def test_a_task_is_missing_when_none_of_its_trials_came_to_anything(
+    status: str, other: str, missing: tuple[str, ...]
+) -> None:
+    """One that was measured, is stale or is invalid is told as that; of those that crashed their trials are named."""
+    run = ended({"status": status}, {"status": other})
+
+    assert sorted_of(run).missing == missing
+    assert ("tasks-missing" in slugs(run)) is False  # a crash is told by itself
+    named = [f"a (trial {number})" for number, each in ((1, status), (2, other)) if each == "crashed"]
+    assert [f"the process died in {', '.join(named)};" in problem.text for problem in sorted_of(run).problems
+            if problem.slug == "trial-crashed"] == [True] * bool(named)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({"samples": {"fanout": 0}}, {"samples": {"fanout": 1}}, True),
+        ({"samples": {"fanout": 0}, "status": "stale"}, {}, False),
+        ({"samples": {"fanout": 0}, "status": "crashed"}, {}, False),
+        ({"samples": {"fanout": 0}, "no_calls": True}, {"samples": {"fanout": 0}}, True),
+        ({"samples": {"fanout": 0}, "no_calls": True}, {"samples": {"fanout": 0}, "no_calls": True}, False),
+    ],
+)
+def test_each_trial_has_to_make_a_call(first: dict[str, Any], second: dict[str, Any], said: bool) -> None:
+    """That another one of its task did is not enough."""
+    assert ("no-calls" in slugs(ended(first, second))) == said

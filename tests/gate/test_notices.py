@@ -259,6 +259,18 @@ def test_branches_are_counted(saved: int, cost: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("tasks", "words"), [(("t03",), "1 of 20 trials keeps"), (("t03", "t04"), "2 of 20 trials keep")]
+)
+def test_one_branch_keeps_and_several_keep(tasks: tuple[str, ...], words: str) -> None:
+    """With what each of them has spent and saved."""
+    run = with_trials(make_run(TWENTY), tasks, shared_prefix="sha256:1", saved_calls=3, spent_calls=2)
+    number = len(tasks)
+
+    assert told(run)["branched"].startswith(f"{words} the beginning of an earlier recording")
+    assert f" ({2 * number} live calls made, {3 * number} saved);" in told(run)["branched"]
+
+
 def test_a_part_of_the_tasks_says_how_many() -> None:
     """Two of twenty."""
     run = redrawn(make_run({task: SETTLED[task] for task in ("t01", "t02")}))
