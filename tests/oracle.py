@@ -112,7 +112,8 @@ def _grown(world: Made, anchor: Trials, run: Trials, side: str) -> Iterator[str]
         if new and is_alike and over(limit, anchor, {**anchor, **new}):
             yield f"new tasks: {limit.name} is over by them alone"
         if side == "base" and old.keys() == anchor.keys() and not new and limit.increase is not None:
-            if _has_no_noise(anchor, limit.metric) and _has_no_noise(run, limit.metric) and over(limit, anchor, run):
+            repeats = limit.statistic != "share" and sum(len(row) - 1 for row in anchor.values()) >= 10
+            if repeats and all(_has_no_noise(t, limit.metric) for t in (anchor, run)) and over(limit, anchor, run):
                 yield f"no noise: {limit.name} is over"
             if limit.statistic != "share" and all(_is_far(anchor[task], run[task], limit) for task in anchor):
                 yield f"far above: every trial of {limit.metric}"
@@ -121,6 +122,12 @@ def _grown(world: Made, anchor: Trials, run: Trials, side: str) -> Iterator[str]
             for task in old:
                 if _runs_away(anchor, old, task, limit):
                     yield f"runaway: {task} by {limit.metric}"
+    by_evidence = [limit for limit in _limits(world) if limit.evidence and limit.increase is not None]
+    noisy = [
+        e for e in by_evidence if e.statistic != "share" and not all(_has_no_noise(t, e.metric) for t in (anchor, run))
+    ]
+    if world.base == world.head and 0 < len(run) < 10 and not replayed and noisy and old:
+        yield f"few tasks: {len(run)} of another draw"
     if side == "base" and old and not new and "capped.share" not in names and not _count(anchor, "capped"):
         yield from ["stopped: every trial is capped"] * (_count(old, "capped") == sum(map(len, old.values())))
     if same and not new:

@@ -231,8 +231,9 @@ def approval(chance: random.Random, world: Made, about: list[str]) -> None:
 def loosened(chance: random.Random, world: Made, about: list[str]) -> None:
     """HEAD's budget allows more, in one of the ways that there are."""
     first, *others = world.limits
-    ways: list[tuple[str, NaiveLimit]] = [("evidence", replace(first, evidence=not first.evidence))]
+    ways: list[tuple[str, NaiveLimit]] = []
     if first.increase is not None:
+        ways.append(("evidence", replace(first, evidence=not first.evidence)))
         ways.append(("increase", replace(first, increase=first.increase + 40)))
         ways.append(("at_least", replace(first, at_least=first.at_least + 1)))
     if first.max is not None:

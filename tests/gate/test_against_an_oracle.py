@@ -15,13 +15,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from drawn_agents import calls
 from gate_world import NOW, TODAY, World
 from naive_gate import NaiveLimit, by_task, figure, over
 from oracle import reasons
-from oracle_worlds import Made, anew, one, whole, world_of
+from oracle_worlds import Made, anew, one, times, whole, world_of
 
-from pytest_fanout.gate import evaluate
+from pytest_fanout.gate import accept, evaluate
 from pytest_fanout.records import Base, ClassResult, Head, Run, Verdict
+from pytest_fanout.store.approvals import parse_approval
 
 GREEN = ("within", "waived")
 WORLDS = int(os.environ.get("ORACLE_WORLDS", "36"))
@@ -184,3 +186,51 @@ def test_an_edited_anchor_is_not_borne_out_by_a_run_that_records_little() -> Non
     for mode in ("replay", "record", "rerecord"):
         found = Made(limits, base, lower, replace(base, mode=mode), limits).judged()
         assert [problem.slug for problem in found.classes[0].problems] == ["mismatch"], mode
+
+
+def drawn_dearer() -> tuple[Run, Run]:
+    """An anchor, and another draw in which 12 of 20 tasks take 80 % more and p95 falls from 25 to 24."""
+    before = calls(20, 5, seed=4, noise=0.2)
+    after = calls(20, 5, seed=40, noise=0.12, times=lambda place: 1.8 if place < 12 else 0.9)
+    old, new = (
+        whole([one(task, number, value) for task, row in drawn.items() for number, value in enumerate(row, 1)])
+        for drawn in (before, after)
+    )
+    return old, replace(new, mode="record", tasks=tuple(anew(made) for made in new.tasks))
+
+
+def test_growth_that_evidence_found_is_not_accepted_without_approval() -> None:
+    """The draw that was red is committed as the anchor, and replays itself: beside the base's anchor it is as red."""
+    limits = (NaiveLimit("fanout.p95", 10, 1),)
+    base, dearer = drawn_dearer()
+    replayed = replace(dearer, mode="replay", tasks=tuple(replace(made, new_draw=False) for made in dearer.tasks))
+
+    assert Made(limits, base, base, dearer, limits).judged().verdict == "regressed"
+    found = Made(limits, base, replayed, replayed, limits).judged()
+    assert [problem.slug for problem in found.classes[0].problems] == ["unapproved"]
+
+
+def test_accept_writes_an_approval_for_growth_that_no_gated_number_shows(tmp_path: Path) -> None:
+    """Its ceilings are 24 x 1.1 = 26; with it the next run of the same numbers is green, and one of others is not."""
+    limits = (NaiveLimit("fanout.p95", 10, 1),)
+    base, dearer = drawn_dearer()
+    world, project = Made(limits, base, base, dearer, limits), World.make(tmp_path / "project")
+    for name, data in world.files("base").items():
+        project.write(name, data)
+    project.commit("base")
+    project.branch()
+    origin = Base(project.repo.resolve("main"), "test")
+    words = {"reason": "The planner now verifies its citations.", "requested_by": "dana@example.com"}
+
+    done = accept(project.measured(dearer), project.repo, project.settings, today=TODAY, ci=False, base=origin, **words)
+
+    (path,) = [name for name in done.written if "approvals" in name]
+    approval = parse_approval((project.folder / path).read_bytes(), path)
+    assert (approval.ceilings, [(c.name, c.old, c.new) for c in approval.changes]) == (
+        {"fanout.p95": 26},
+        [("fanout.p95", 25, 24)],
+    )
+    project.commit("accepted")
+    replayed = replace(dearer, mode="replay", tasks=tuple(replace(made, new_draw=False) for made in dearer.tasks))
+    more = replace(replayed, tasks=tuple(times(made, 1, 1) for made in replayed.tasks))
+    assert [project.judge(run).verdict for run in (replayed, more)] == ["approved", "mismatch"]
