@@ -264,7 +264,7 @@ def _plan_class(
         if not changes:
             grown = grown_by_evidence(evidence.get(agent), budget.judge_for(agent))
             before = gated_values((table_of_baseline(origin),), limits)
-            named = {f"{metric}.share": None for metric in grown if metric in SHARES}
+            named: dict[str, int | None] = {f"{metric}.share": None for metric in grown if metric in SHARES}
             named |= {limit.name: values.get(limit.name) for limit in limits if limit.metric in grown}
             changes = [Change("metric", name, "all", before.get(name), value) for name, value in named.items()]
         for change in changes:
