@@ -18,6 +18,7 @@ from pytest_fanout.gate.author import Author, check_reason
 from pytest_fanout.gate.capacity_limits import changes_of
 from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.commands import RECORD
+from pytest_fanout.gate.draws import draws_of, grown_by_evidence
 from pytest_fanout.gate.drift import drift_lines
 from pytest_fanout.gate.few_trials import few_words
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
@@ -30,7 +31,8 @@ from pytest_fanout.gate.plan import Accepted, Plan, PlannedClass, carry_out
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.gate.secrets import refuse_secrets
 from pytest_fanout.gate.tree import Tree, folder_of, read_file, read_tree, work_tree_budget
-from pytest_fanout.judge import stats_of, table_of_baseline
+from pytest_fanout.judge import judge_draws, stats_of, table_of_baseline
+from pytest_fanout.judge.arranged import SHARES
 from pytest_fanout.judge.limits import ceiling
 from pytest_fanout.records import (
     OUTCOMES,
@@ -39,6 +41,7 @@ from pytest_fanout.records import (
     Budget,
     Change,
     ClassResult,
+    Comparison,
     Limit,
     Run,
     Verdict,
@@ -99,13 +102,14 @@ def plan_accept(
     author = Author(repo, settings, base, reason, requested_by, today)
     budget, budget_approvals = _plan_budget(base_tree, head_tree, author)
     results = {result.agent: result for result in verdict.classes}
+    evidence = judge_draws(draws_of({**head_tree.anchors, **base_tree.anchors}, run.tasks, budget))
     planned, unchanged = [], []
     for agent in chosen:
         if agent not in run.agents:
             planned.append(_plan_removal(agent, base_tree, author))
             continue
         _check_class(results[agent], removals)
-        plan = _plan_class(agent, run, results[agent], base_tree, budget.limits_for(agent), budget, author)
+        plan = _plan_class(agent, run, results[agent], base_tree, budget.limits_for(agent), budget, author, evidence)
         committed = head_tree.anchors.get(agent)
         written = read_file(settings.baselines / f"{agent}.json")
         same = plan.anchor is not None and written == write_baseline(plan.anchor, stats_of(plan.anchor))
@@ -247,6 +251,7 @@ def _plan_class(
     limits: Sequence[Limit],
     budget: Budget,
     author: Author,
+    evidence: Mapping[str, Comparison],
 ) -> PlannedClass:
     anchor, origin = build_baseline(run, agent), base.anchors.get(agent)
     table = table_of_baseline(anchor)
@@ -256,6 +261,12 @@ def _plan_class(
         changes += [Change("metric", name, "all", None, value) for name, value in sorted(values.items())]
     else:
         changes = list(loosening(origin, anchor, limits))
+        if not changes:
+            grown = grown_by_evidence(evidence.get(agent), budget.judge_for(agent))
+            before = gated_values((table_of_baseline(origin),), limits)
+            named: dict[str, int | None] = {f"{metric}.share": None for metric in grown if metric in SHARES}
+            named |= {limit.name: values.get(limit.name) for limit in limits if limit.metric in grown}
+            changes = [Change("metric", name, "all", before.get(name), value) for name, value in named.items()]
         for change in changes:
             if change.name == "pass.share" and lowered(origin, anchor, limits):
                 raise NotAccepted(

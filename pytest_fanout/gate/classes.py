@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from pytest_fanout.gate.completeness import Measured, measure
 from pytest_fanout.gate.control import causes_of, of_causes
-from pytest_fanout.gate.draws import new_tasks_over, of_evidence, with_evidence
+from pytest_fanout.gate.draws import grown_by_evidence, new_tasks_over, of_evidence, with_evidence
 from pytest_fanout.gate.drift import of_drift, of_taken_away
-from pytest_fanout.gate.exactly import of_exact_trials
-from pytest_fanout.gate.listing import listed
+from pytest_fanout.gate.exactly import mismatch_of, of_exact_trials
 from pytest_fanout.gate.loosening import gated_values, loosening
 from pytest_fanout.gate.notices import notices_of
 from pytest_fanout.gate.permits import Permit, Target, find_permit, waiver_in_force
@@ -23,7 +22,6 @@ from pytest_fanout.judge import TrialTable, beside, table_of_baseline
 from pytest_fanout.judge.limits import limit_value
 from pytest_fanout.judge.movers import top_movers
 from pytest_fanout.records import (
-    MEASURED,
     TIMING_METRICS,
     TOKEN_METRICS,
     VERDICTS,
@@ -37,7 +35,6 @@ from pytest_fanout.records import (
     MetricResult,
     Problem,
     Run,
-    TaskRun,
 )
 from pytest_fanout.report.summary import number
 
@@ -162,7 +159,7 @@ def _permit(
         target = Target(None, {})
         new = tuple(approval for approval in new if not approval.ceilings)
     else:
-        if base is not None and (base.digest == head.digest or not _is_looser(agent, base, head, limits, grounds)):
+        if base is not None and not _is_looser(agent, base, head, measured, limits, grounds):
             return Permit(None), False
         target = _target(agent, base, head, measured, limits, grounds.run)
 
@@ -180,8 +177,14 @@ def _permit(
     )
 
 
-def _is_looser(agent: str, base: Baseline, head: Baseline, limits: Sequence[Limit], grounds: Grounds) -> bool:
-    if loosening(base, head, limits):
+def _is_looser(
+    agent: str, base: Baseline, head: Baseline, measured: Measured, limits: Sequence[Limit], grounds: Grounds
+) -> bool:
+    if base.digest == head.digest:
+        return False
+    # a draw of its own that is committed as the anchor is one for all that: it is judged beside the base's
+    judged = grounds.evidence.get(agent) if measured.draw == "same" else None
+    if loosening(base, head, limits) or grown_by_evidence(judged, grounds.budget.judge_for(agent)):
         return True
     return grounds.capacity is not None and grounds.capacity.grew(agent, base, head)
 
@@ -241,8 +244,8 @@ def _of_anchors(
                 agent,
             )
         )
-    if head is not None and (base is None or base.digest != head.digest) and run.mode == "replay":
-        problems += _mismatch(agent, head, measured, run, accept)
+    if head is not None and (base is None or base.digest != head.digest) and run.mode != "live":
+        problems += mismatch_of(agent, head, measured, run, accept)
     return problems
 
 
@@ -259,40 +262,6 @@ def _of_history(
         ),
         *of_taken_away(gone, head, rules, grounds.today),
     ]
-
-
-def _mismatch(agent: str, head: Baseline, measured: Measured, run: Run, accept: str) -> list[Problem]:
-    """A committed anchor that is new has to be what its own recordings give."""
-    other: list[str] = []
-    by_recording = {
-        (task.task, task.recording): task for task in trials_of(run.tasks, agent) if task.status in MEASURED
-    }
-    for name, entry in head.tasks.items():
-        if name not in measured.table.statuses:
-            continue
-        for index, fact in enumerate(entry.trials):
-            trial = by_recording.get((name, fact.recording))
-            if trial is None or not _reproduces(trial, {key: row[index] for key, row in entry.samples.items()}):
-                other.append(f"{name} (trial {index + 1})")
-    if not other:
-        return []
-    return [
-        Problem(
-            "mismatch",
-            f"{agent}: the recordings that the committed anchor names do not give its numbers, or are gone: "
-            f"{listed(other)}; mend: {accept}",
-            "mismatch",
-            agent,
-        )
-    ]
-
-
-def _reproduces(trial: TaskRun, samples: dict[str, int | None]) -> bool:
-    names = set(samples) | {name for name in trial.samples if "[" in name}
-    return all(
-        trial.samples.get(name, 0 if "[" in name else None) == samples.get(name, 0 if "[" in name else None)
-        for name in names
-    )
 
 
 def _metrics(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -235,7 +235,8 @@ def _redefined(trials: tuple[TaskRun, ...], agent: str, anchor: Baseline | None)
 def _draw(trials: tuple[TaskRun, ...], anchor: Baseline | None) -> tuple[str, tuple[str, ...]]:
     """Which draw ran, and the tasks that ran on the anchor's recordings with fewer trials than it names."""
     same = new = 0
-    of_task: dict[str, dict[int, bool]] = {}  # task -> trial: an execution that repeats one is no further trial
+    # task -> trial -> the anchor's recording: what repeats a trial, or plays another one's recording, is no further one
+    of_task: dict[str, dict[int, str | None]] = {}
     for trial in trials:
         if trial.status not in MEASURED or anchor is None:
             continue
@@ -245,12 +246,12 @@ def _draw(trials: tuple[TaskRun, ...], anchor: Baseline | None) -> tuple[str, tu
         named = {fact.recording for fact in entry.trials}
         is_same = not trial.new_draw and trial.recording is not None and trial.recording in named
         marks = of_task.setdefault(trial.task, {})
-        marks[trial.trial] = is_same or marks.get(trial.trial, False)
+        marks[trial.trial] = trial.recording if is_same else marks.get(trial.trial)
         same, new = same + is_same, new + (not is_same)
     short = tuple(
         task
         for task, marks in sorted(of_task.items())
-        if anchor and any(marks.values()) and len(marks) < _number_of_trials(anchor.tasks[task].trials)
+        if anchor and any(marks.values()) and _number(marks.values()) < _number_of_trials(anchor.tasks[task].trials)
     )
     if not same and not new:
         return "none", short
@@ -259,8 +260,13 @@ def _draw(trials: tuple[TaskRun, ...], anchor: Baseline | None) -> tuple[str, tu
 
 def _number_of_trials(facts: Sequence[TrialFacts]) -> int:
     """Trials that name the same recording are one that was run again."""
-    names = [fact.recording for fact in facts]
-    return len({name for name in names if name is not None}) + names.count(None)
+    return _number([fact.recording for fact in facts])
+
+
+def _number(recordings: Collection[str | None]) -> int:
+    """Each that is named counts once."""
+    known = [name for name in recordings if name is not None]
+    return len(set(known)) + len(recordings) - len(known)
 
 
 def of_session(run: Run) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from pytest_fanout.gate.commands import LIVE, RECORD, WHOLE
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import Draw, TrialTable, limit_value, table_of_baseline, table_of_runs, value_of
+from pytest_fanout.judge.arranged import FEWEST_TASKS
 from pytest_fanout.judge.distribution import PERCENTILES
 from pytest_fanout.judge.small_samples import percentile_interval
 from pytest_fanout.records import (
@@ -98,6 +99,22 @@ def of_evidence(
         elif mode == "live" and text.endswith(RECORD):
             text = f"{text.removesuffix(RECORD)}{LIVE}, with as many trials as the evidence asks for"
         yield Problem(reason.slug, f"{agent}: {text}", "notice" if warned else reason.verdict, agent)
+
+
+def grown_by_evidence(comparison: Comparison | None, rules: JudgeRules) -> frozenset[str]:
+    """Metrics of which evidence found growth above a limit, or has such growth as its best guess and cannot tell.
+
+    An anchor of such a draw is a looser one, whatever its gated numbers are.
+    """
+    if comparison is None:
+        return frozenset()
+    doubted = ("open",) if rules.inconclusive == "warn" and comparison.n >= FEWEST_TASKS else ("open", "high")
+    grown = {stray.metric for stray in comparison.runaways if stray.repeated}
+    for entry in comparison.metrics:
+        is_above = entry.effect is not None and entry.threshold is not None and entry.effect > entry.threshold
+        if entry.verdict in ("regressed", "unconfirmed") or (entry.verdict in doubted and is_above):
+            grown.add(entry.name)
+    return frozenset(grown)
 
 
 def new_tasks_over(agent: str, anchor: Baseline, measured: Measured, limits: Sequence[Limit]) -> Iterator[Problem]:

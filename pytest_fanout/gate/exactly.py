@@ -13,8 +13,9 @@ from fractions import Fraction
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.draws import fresh_tasks
 from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable, beside, table_of_baseline
-from pytest_fanout.records import Baseline, Limit, Problem, Run
+from pytest_fanout.records import MEASURED, Baseline, Limit, Problem, Run, TaskRun
 
 #: By so much the share of stopped trials may rise on another draw, where no evidence is asked.
 STOPPED_RISE = Fraction(5, 100)
@@ -101,3 +102,39 @@ def _share(statuses: Mapping[str, Sequence[str]], status: str) -> Fraction:
     """Every task counts once."""
     shares = [Fraction(row.count(status), len(row)) for row in statuses.values() if row]
     return sum(shares, Fraction(0)) / max(len(shares), 1)
+
+
+def mismatch_of(agent: str, head: Baseline, measured: Measured, run: Run, accept: str) -> list[Problem]:
+    """A new anchor has to be what its recordings give: in replay each of them, in other modes those that replay."""
+    other: list[str] = []
+    by_recording = {
+        (task.task, task.recording): task for task in trials_of(run.tasks, agent) if task.status in MEASURED
+    }
+    for name, entry in head.tasks.items():
+        if name not in measured.table.statuses:
+            continue
+        for index, fact in enumerate(entry.trials):
+            trial = by_recording.get((name, fact.recording))
+            if trial is None and run.mode != "replay":
+                continue
+            if trial is None or not _reproduces(trial, {key: row[index] for key, row in entry.samples.items()}):
+                other.append(f"{name} (trial {index + 1})")
+    if not other:
+        return []
+    return [
+        Problem(
+            "mismatch",
+            f"{agent}: the recordings that the committed anchor names do not give its numbers, or are gone: "
+            f"{listed(other)}; mend: {accept}",
+            "mismatch",
+            agent,
+        )
+    ]
+
+
+def _reproduces(trial: TaskRun, samples: dict[str, int | None]) -> bool:
+    names = set(samples) | {name for name in trial.samples if "[" in name}
+    return all(
+        trial.samples.get(name, 0 if "[" in name else None) == samples.get(name, 0 if "[" in name else None)
+        for name in names
+    )
