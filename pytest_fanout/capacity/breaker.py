@@ -1,4 +1,4 @@
-"""A client's circuit breaker: where too much of what it asks for fails, it asks for nothing until a probe has come back.
+"""A client's circuit breaker: where too much of what it asks for fails, it asks for nothing until a probe came back.
 
 The values are those of incidents with agents: 40 % of the requests of 60 seconds fail, and for 20 minutes nothing is
 sent and nothing tried again; then one request is. Times are given, no clock is read here.

@@ -1,4 +1,4 @@
-"""A client's breaker of 40 % failures in 60 seconds: when it opens, what passes then, and what that does to a shortfall."""
+"""A client's breaker of 40 % failures in 60 seconds: when it opens, what passes then, what that does to a shortfall."""
 
 from __future__ import annotations
 
