@@ -19,7 +19,7 @@ from pytest_fanout.capacity.sweep import Answer
 from pytest_fanout.cli.capacity import main
 from pytest_fanout.cli.senders import ModelSender, TaskSender, prompt_of, shown_url
 from pytest_fanout.cli.sweep import turning
-from pytest_fanout.records import Sweep, SweepLevel
+from pytest_fanout.records import Sweep, SweepLevel, SweepOpened
 from pytest_fanout.store.calibration import parse_calibration
 
 
@@ -183,6 +183,16 @@ def level(concurrency: int, per_s: float, residency: float, failed: int = 0) -> 
 def test_where_it_turned_in_words(levels: tuple[SweepLevel, ...], ended: str, words: str):
     """Residency, errors, or a bound of the sweep."""
     assert turning(Sweep(levels, ended, 1, 1.0), "requests") == words
+
+
+def test_where_the_breaker_opened_in_words():
+    """As docs/capacity.md shows it: what failed of how many in which time, and the level before."""
+    opened = SweepOpened(32, 40, 100, 60.0, "status 429")
+
+    assert turning(Sweep((level(16, 4.0, 2_000.0),), "breaker", 1, 1.0, opened, 16), "requests") == (
+        "stopped at concurrency 32: 40 of 100 requests in 60 s failed (status 429); the breaker of a client would be "
+        "open; 16 in flight is the last that holds"
+    )
 
 
 def test_a_server_that_is_not_there(world: World) -> None:
