@@ -1,4 +1,7 @@
-"""How a figure of capacity is written, wherever it stands: the same value always gives the same text."""
+"""How a figure is written, wherever it stands: the same value always gives the same text.
+
+The lowest room whose figures people read holds this; the rooms above write theirs with it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ def number(value: float | None) -> str:
     """Whole from 100 up, with two decimals from 1 up, three digits below; unknown is a dash, never a zero."""
     if value is None:
         return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
     size = abs(value)
-    if isinstance(value, int) or size >= 99.995 or size == 0:
+    if size >= 99.995 or size == 0:
         return f"{value:,.0f}"
     if size >= 0.9995:
         return f"{value:,.2f}"
@@ -38,9 +43,9 @@ def band(one: float | None, other: float | None) -> str:
     return " to ".join(shown)
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 spare replica``, ``2 spare replicas``."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def counted(count: int, noun: str, many: str | None = None) -> str:
+    """``1 task``, ``1,200 tasks``; ``many`` where an s is not enough."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def listed(names: tuple[str, ...] | list[str], joined: str, most: int = 5) -> str:

@@ -2,7 +2,8 @@
 
 Closed loops: each of n places sends its next request when the one before has come back. A level is counted from the
 moment when every place has been through once (nothing is cold, no place is empty) until enough have come back, so that
-Little's law holds on what was counted. Who sends, and what, is not known here.
+Little's law holds on what was counted. Where so much fails that a client's breaker would open, nothing more is sent.
+Who sends, and what, is not known here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from pytest_fanout.capacity.breaker import Breaker
 from pytest_fanout.capacity.calibrate import FAILED_SHARE
-from pytest_fanout.records import MeasuredLoad, Sweep, SweepLevel
+from pytest_fanout.records import MeasuredLoad, Sweep, SweepLevel, SweepOpened
 
 #: A level has to bring so much more throughput than the best before it, or residency has turned.
 LEAST_GAIN = 1.05
@@ -67,13 +69,15 @@ def target_of(concurrency: int) -> int:
 
 
 async def sweep(send: Send, levels: Sequence[int], bounds: Bounds) -> Sweep:
-    """Each level in turn, until residency or errors turn, or a bound is met.
+    """Each level in turn, until residency or errors turn, a breaker would open, or a bound is met.
 
     Args:
         levels: requests in flight, rising.
     """
     found: list[SweepLevel] = []
     ended, flat = "top", 0
+    opened: SweepOpened | None = None
+    holds: int | None = None
     for concurrency in levels:
         target = target_of(concurrency)
         # to warm up, to count, and what is under way when enough have come back
@@ -81,6 +85,9 @@ async def sweep(send: Send, levels: Sequence[int], bounds: Bounds) -> Sweep:
             ended = "calls"
             break
         level = await measure(send, concurrency, target, bounds)
+        if isinstance(level, SweepOpened):
+            ended, opened = "breaker", level
+            break
         if level is None:
             ended = "calls" if bounds.spent >= bounds.calls else "seconds"
             break
@@ -89,25 +96,39 @@ async def sweep(send: Send, levels: Sequence[int], bounds: Bounds) -> Sweep:
         if level.failed > FAILED_SHARE * level.counted:
             ended = "errors"
             break
+        holds = concurrency
         # one level that brings nothing may be a busy moment, two in a row are the end
         flat = flat + 1 if level.per_s < LEAST_GAIN * best else 0
         if flat == _FLAT:
             ended = "residency"
             break
-    return Sweep(tuple(found), ended, bounds.spent, bounds.seconds - bounds.left_s())
+    return Sweep(tuple(found), ended, bounds.spent, bounds.seconds - bounds.left_s(), opened, holds)
 
 
-async def measure(send: Send, concurrency: int, target: int, bounds: Bounds) -> SweepLevel | None:
-    """One level; None where calls or time ran out before enough had come back."""
+async def measure(send: Send, concurrency: int, target: int, bounds: Bounds) -> SweepLevel | SweepOpened | None:
+    """One level; None where calls or time ran out before enough had come back.
+
+    Each level has a breaker of its own: that of a client which keeps so many in flight and knows nothing else.
+    """
     clock = asyncio.get_running_loop().time
     warm: set[int] = set()
     counted: list[Answer] = []
     times: list[float] = []  # begun, ended
+    breaker = Breaker()
+    opened: list[SweepOpened] = []
 
     async def place(number: int) -> None:
         while len(times) < 2 and bounds.spent < bounds.calls:
+            asked = breaker.ask(clock())
+            # the sweep is over: whoever comes back after the cool-down sends no probe
+            if opened or asked is None:
+                return
             bounds.spent += 1
             answer = await send()
+            opening = breaker.answered(asked, clock(), failed=answer.fault is not None)
+            if opening is not None and len(times) < 2:
+                window_s = breaker.policy.window_s
+                opened.append(SweepOpened(concurrency, opening.failed, opening.answered, window_s, answer.fault))
             if not times:
                 warm.add(number)
                 if len(warm) == concurrency:
@@ -125,6 +146,8 @@ async def measure(send: Send, concurrency: int, target: int, bounds: Bounds) -> 
             await asyncio.gather(*(place(number) for number in range(concurrency)))
     except TimeoutError:
         pass
+    if opened:
+        return opened[0]
     return _level(concurrency, counted, times[1] - times[0]) if len(times) == 2 else None
 
 

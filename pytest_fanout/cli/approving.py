@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.cli.console import clean
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import EXIT_WITHIN, UsageError
-from pytest_fanout.gate.listing import counted
 from pytest_fanout.gate.start import start
 from pytest_fanout.gate.tree import folder_of, kept_in
 from pytest_fanout.gate.waiving import LIFTED, plan_waiver, write_waiver

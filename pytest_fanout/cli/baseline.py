@@ -191,9 +191,9 @@ def verify(pattern: str, reports_expected: int | None, base_rev: str | None) -> 
     Example:
       fanout-baseline verify --report 'reports/*/fanout-report.json' --reports-expected 2
     """
+    from pytest_fanout.capacity.figures import counted
     from pytest_fanout.gate.check import refuse_copy
     from pytest_fanout.gate.check import verify as verify_report
-    from pytest_fanout.gate.listing import counted
     from pytest_fanout.store.reports import read_report
 
     settings, repo = _project()
@@ -317,10 +317,10 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
       fanout-baseline show support
       fanout-baseline show --recording refund --trial 2
     """
+    from pytest_fanout.capacity.figures import counted
     from pytest_fanout.cli import recordings
     from pytest_fanout.cli.console import table
     from pytest_fanout.gate import read_anchors
-    from pytest_fanout.gate.listing import counted
     from pytest_fanout.judge import stats_of
 
     if task is not None:

@@ -117,7 +117,9 @@ def profiles() -> None:
         for each in BUILT_IN
     ]
     click.echo(table(rows, ("profile", "GPU", "P tokens/s", "D tokens/s", "P by context", "D by context")))
-    click.echo(f"\n{BUILT_IN[0].source.partition(':')[0]}: {BUILT_IN[0].source.partition(', ')[2]}")
+    # weights differ from profile to profile
+    certainty, _, source = BUILT_IN[0].source.partition(": ")
+    click.echo(f"\n{certainty}: {source.partition(', ')[2]}")
 
 
 @dataclass(frozen=True, slots=True)

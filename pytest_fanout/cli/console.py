@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pytest_fanout.capacity.figures import counted, number
 from pytest_fanout.errors import FanoutError
-from pytest_fanout.gate.listing import counted
 from pytest_fanout.records import Change, ClassResult, MetricResult, Problem, Verdict
 from pytest_fanout.report.printable import width, wrap
 from pytest_fanout.store.masking import Masker
@@ -115,11 +115,6 @@ def say(text: str, indent: int = 0) -> None:
     click.echo(" " * indent + first)
     for line in more:
         click.echo(" " * (indent + 2) + line)
-
-
-def number(value: int | None) -> str:
-    """With thousands separators; a value that is not known is a dash, never a zero."""
-    return "-" if value is None else f"{value:,}"
 
 
 def table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:

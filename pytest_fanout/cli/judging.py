@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.capacity.profiles import find_profile
 from pytest_fanout.cli.console import clean, masker, say_verdict
 from pytest_fanout.cli.hooks import with_hooks
@@ -20,7 +21,6 @@ from pytest_fanout.errors import EXIT_OVER, EXIT_WITHIN, FanoutError, IntegrityE
 from pytest_fanout.gate import combine, evaluate, exit_code, verify
 from pytest_fanout.gate.costs import with_costs
 from pytest_fanout.gate.fleet import fleet_of
-from pytest_fanout.gate.listing import counted
 from pytest_fanout.records import Run, Verdict
 from pytest_fanout.store.evalsets import read_evalset
 from pytest_fanout.store.git import Repository

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pytest_fanout.cli.console import CREEPING, change_lines, is_creeping, masker, metric_rows, number, what_of
+from pytest_fanout.capacity.figures import number
+from pytest_fanout.cli.console import CREEPING, change_lines, is_creeping, masker, metric_rows, what_of
 from pytest_fanout.gate import Plan
 from pytest_fanout.gate.plan import PlannedClass
 from pytest_fanout.records import Approval, Change

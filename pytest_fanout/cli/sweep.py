@@ -21,7 +21,7 @@ from pytest_fanout.cli.console import clean, table
 from pytest_fanout.cli.senders import ModelSender, TaskSender, shown_url
 from pytest_fanout.config import find_settings
 from pytest_fanout.errors import UsageError
-from pytest_fanout.records import MeasuredLoad, Sweep, SweepLevel
+from pytest_fanout.records import MeasuredLoad, Sweep, SweepLevel, SweepOpened
 from pytest_fanout.store.files import BadJson, parse_json, write_atomically
 
 SCHEMA = "pytest-fanout/sweep/1"
@@ -108,7 +108,7 @@ def sweep_model(
     more = _body_of(body)
     bounds = Bounds(max_calls, max_seconds)
 
-    async def run() -> tuple[Sweep, SweepLevel | None]:
+    async def run() -> tuple[Sweep, SweepLevel | None]:  # of all levels, and of reading
         async with _client(most, timeout, api_key_env) as client:
             sender = ModelSender(client, url, model, output_tokens, more)
             reader = ModelSender(client, url, model, 1, more)
@@ -121,19 +121,23 @@ def sweep_model(
                     return Sweep((), "seconds", bounds.spent, max_seconds), None
             places = min(_READERS, most)
             reading = await measure(lambda: reader.send(reading_tokens), places, FEWEST, bounds)
+            if isinstance(reading, SweepOpened):
+                raise _failed(url, reading.failed, reading.answered, reading.last_fault)
             if reading is not None and reading.failed > FAILED_SHARE * reading.counted:
-                raise UsageError(
-                    "no-server",
-                    f"{reading.failed} of {reading.counted} requests that only read failed: {reading.first_fault}",
-                    where=shown_url(url),
-                    mend="send shorter ones (--reading-tokens), or fewer at once (--most)",
-                )
+                raise _failed(url, reading.failed, reading.counted, reading.first_fault)
             return await sweep(lambda: sender.send(input_tokens), levels_up_to(most), bounds), reading
 
     found, reading = asyncio.run(run())
     _say(found, "requests")
     source = f"fanout-capacity sweep of {model}, {datetime.now(UTC).date()}"
     loads = [load for level in found.levels if (load := load_of(level, shown_url(url), model)) is not None]
+    if found.holds is None and found.ended in ("breaker", "errors"):
+        raise UsageError(
+            "no-server",
+            "no level held: there is nothing to calibrate with",
+            where=shown_url(url),
+            mend="find out why requests fail while hardly any is in flight",
+        )
     if reading is None or reading.input_tokens is None or not loads:
         raise UsageError(
             "sweep-too-short",
@@ -197,6 +201,15 @@ def sweep_agent(
         click.echo(clean(f"wrote {output}"))
 
 
+def _failed(url: str, failed: int, answered: int, fault: str | None) -> UsageError:
+    return UsageError(
+        "no-server",
+        f"{failed} of {answered} requests that only read failed: {fault}",
+        where=shown_url(url),
+        mend="send shorter ones (--reading-tokens), or fewer at once (--most)",
+    )
+
+
 def _client(most: int, timeout: float, api_key_env: str | None) -> Any:
     import httpx
 
@@ -246,6 +259,13 @@ def _say(found: Sweep, what: str) -> None:
 
 def turning(found: Sweep, what: str) -> str:
     """Where and why the sweep ended, in words."""
+    if found.opened is not None:
+        opened = found.opened
+        return (
+            f"stopped at concurrency {opened.concurrency}: {opened.failed} of {opened.answered} {what} in "
+            f"{number(round(opened.window_s))} s failed ({opened.last_fault or 'no reason given'}); the breaker of a "
+            f"client would be open; {_held(found)}"
+        )
     if not found.levels:
         return f"no level was finished within the bounds ({found.ended})"
     last = found.levels[-1]
@@ -259,10 +279,14 @@ def turning(found: Sweep, what: str) -> str:
     if found.ended == "errors":
         return (
             f"errors turn at {last.concurrency} in flight: {last.failed} of {last.counted} failed "
-            f"({last.first_fault or 'no reason given'})"
+            f"({last.first_fault or 'no reason given'}); {_held(found)}"
         )
     bound = {"calls": "--max-calls", "seconds": "--max-seconds", "top": "--most"}[found.ended]
     return f"nothing turned up to {last.concurrency} in flight, where {bound} ended it"
+
+
+def _held(found: Sweep) -> str:
+    return "not one level holds" if found.holds is None else f"{found.holds} in flight is the last that holds"
 
 
 def _notes(levels: Sequence[SweepLevel], loads: Sequence[MeasuredLoad]) -> list[str]:

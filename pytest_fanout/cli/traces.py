@@ -223,7 +223,8 @@ def _measure(
     else:
         each = once(steps) if "span" in source.names else steps
         tasks = tasks_of(each, counted(each, nested="parent" in source.names), classes)
-    tasks = renamed(tasks, ours)
+    # names are not kept: they were counted, and for each of millions they are the longest value
+    tasks = renamed(tasks, ours).drop("task")
     if files or spark:
         # nothing is written to somebody's warehouse: there each question starts from the rows. Spark keeps it in memory
         tasks = held.enter_context(tasks.cache())

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import IntegrityError, UsageError
-from pytest_fanout.gate.listing import counted
 from pytest_fanout.gate.tree import folder_of, read_file
 from pytest_fanout.records import Approval, Base, Change
 from pytest_fanout.store.approvals import approval_name, parse_approval

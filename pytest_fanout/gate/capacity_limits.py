@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_fanout.capacity.demand import peak_demand
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.capacity.means import TaskMeans
 from pytest_fanout.capacity.plan import DAYS_PER_MONTH, plan_fleet
 from pytest_fanout.capacity.profiles import Profile
@@ -22,7 +23,6 @@ from pytest_fanout.config import Settings
 from pytest_fanout.errors import FanoutError
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.fleet import calibration_from, samples_of_anchor, samples_of_run
-from pytest_fanout.gate.listing import counted
 from pytest_fanout.gate.tree import folder_of, problem_of
 from pytest_fanout.judge.limits import ceiling as ceiling_of
 from pytest_fanout.judge.limits import limit_value

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.gate.advice import cause
-from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable, table_of_runs
 from pytest_fanout.records import MEASURED, TOKEN_METRICS, Baseline, Limit, Problem, Run, TaskRun, TrialFacts

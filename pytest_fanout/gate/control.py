@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_fanout.gate.listing import counted
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.judge import TrialTable
 from pytest_fanout.judge.causes import causes, is_large
 from pytest_fanout.judge.comparison import table_of_control

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.draws import fresh_tasks
-from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable, beside, table_of_baseline
 from pytest_fanout.records import MEASURED, Baseline, Limit, Problem, Run, TaskRun

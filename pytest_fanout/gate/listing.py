@@ -1,4 +1,4 @@
-"""Names and numbers of things in a sentence."""
+"""Names of things in a sentence."""
 
 from __future__ import annotations
 
@@ -10,8 +10,3 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     known = list(names)
     shown = ", ".join(known[:most])
     return f"{shown} and {len(known) - most} more" if len(known) > most else shown
-
-
-def counted(number: int, thing: str) -> str:
-    """``1 task``, ``1,200 tasks``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

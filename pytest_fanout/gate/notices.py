@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.gate.completeness import Measured
 from pytest_fanout.gate.few_trials import few_words
-from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.loosening import pass_share_fell
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.gate.trials import trials_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.gate.few_trials import enough
-from pytest_fanout.gate.listing import counted
 from pytest_fanout.judge.sessions import anchor_sessions
 from pytest_fanout.records import Baseline, JudgeRules
 

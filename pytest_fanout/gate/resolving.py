@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import UsageError
-from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.listing import listed
 from pytest_fanout.gate.tree import folder_of
 from pytest_fanout.records import MEASURED, Run, TaskRun
 from pytest_fanout.store.conflicts import Sides, sides_of, stage, take_file, take_folder, unmerged

@@ -106,7 +106,7 @@ from pytest_fanout.records.priced import (
     Spread,
     WorstCase,
 )
-from pytest_fanout.records.sweep import Sweep, SweepLevel
+from pytest_fanout.records.sweep import Sweep, SweepLevel, SweepOpened
 from pytest_fanout.records.traffic import (
     FILE_COLUMN,
     ClassTraffic,
@@ -209,6 +209,7 @@ __all__ = [
     "StaleNote",
     "Sweep",
     "SweepLevel",
+    "SweepOpened",
     "TaskDelta",
     "TaskRun",
     "ToolCall",

@@ -25,14 +25,27 @@ class SweepLevel:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepOpened:
+    """Where so much failed that the breaker of a client would have opened; the level was not finished."""
+
+    concurrency: int
+    failed: int
+    answered: int  # with the failed ones, within window_s
+    window_s: float
+    last_fault: str | None = None  # what the one said that opened it
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """All levels, rising, and why the sweep ended.
 
-    ``ended``: ``residency`` (more in flight only waited longer), ``errors``, ``calls`` or ``seconds`` (the bounds of
-    the sweep), ``top`` (the last level that was asked for).
+    ``ended``: ``residency`` (more in flight only waited longer), ``errors``, ``breaker`` (as ``opened``
+    says), ``calls`` or ``seconds`` (the bounds of the sweep), ``top`` (the last level that was asked for).
     """
 
     levels: tuple[SweepLevel, ...]
     ended: str
     calls: int
     seconds: float
+    opened: SweepOpened | None = None
+    holds: int | None = None  # the highest level that was finished with 1 % failures or fewer

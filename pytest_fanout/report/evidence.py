@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.judge.reasons import percent
 from pytest_fanout.records import ClassResult, Comparison, MetricEvidence
-from pytest_fanout.report.summary import number, plural
+from pytest_fanout.report.summary import number
 
 #: Verdicts of a test that say that there is no evidence either way.
 UNDECIDED = frozenset({"unconfirmed", "high", "open", "low"})
@@ -59,12 +60,12 @@ def _percentile(entry: MetricEvidence) -> str:
         else:
             sides.append(f"{number(value)} ({number(low)} to {number(high)})")
     noise = "" if entry.noise is None else f", a rerun of a task moves it by {percent(1 + entry.noise).lstrip('+')}"
-    trials = f"{entry.trials_base} and {plural(entry.trials_run, 'trial')}"
-    return f"{entry.name}.p95 {sides[0]} -> {sides[1]}, {plural(entry.n, 'task')}, {trials}{noise}"
+    trials = f"{entry.trials_base} and {counted(entry.trials_run, 'trial')}"
+    return f"{entry.name}.p95 {sides[0]} -> {sides[1]}, {counted(entry.n, 'task')}, {trials}{noise}"
 
 
 def _cost(comparison: Comparison) -> str:
-    text = f"{plural(comparison.tests, 'test')} in this run"
+    text = f"{counted(comparison.tests, 'test')} in this run"
     if comparison.level is None or comparison.level_one_less is None:
         return text
     text += f", one chance of a false alarm for all: growth needs p {comparison.level:.2g}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.records import ClassResult, MetricResult, Run, SiteDelta, TaskDelta, TaskRun, Verdict
 from pytest_fanout.report import summary
 from pytest_fanout.report.evidence import UNDECIDED, evidence_texts
-from pytest_fanout.report.summary import number, plural
+from pytest_fanout.report.summary import number
 
 CALM_ROWS = 3  # rows of a class that is within budget
 
@@ -64,8 +65,8 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
     )
     nth = max((trial.draw for trial in trials), default=1)
     first = [
-        f"{result.verdict}: {result.tasks_ran:,} of {plural(result.tasks_expected, 'task')}",
-        plural(result.trials, "trial") + f", {draw}" + (f" (draw {nth})" if nth > 1 else ""),
+        f"{result.verdict}: {result.tasks_ran:,} of {counted(result.tasks_expected, 'task')}",
+        counted(result.trials, "trial") + f", {draw}" + (f" (draw {nth})" if nth > 1 else ""),
     ]
     if result.pass_share[1]:
         quality = f"{result.pass_share[0]:,} of {result.pass_share[1]:,} trials passed"
@@ -83,7 +84,7 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
     texts += evidence_texts(result)
     hidden = sum(metric.gated for metric in result.metrics) - len(shown_metrics(result))
     if hidden > 0:
-        texts.append(f"{plural(hidden, 'more limit')} kept, in the report")
+        texts.append(f"{counted(hidden, 'more limit')} kept, in the report")
     texts += _ended_otherwise(trials)
     texts += _leftovers(trials)
     requested = sorted({model for trial in trials for model in trial.models_requested})
@@ -95,7 +96,7 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
         )
     for word, tasks in (("new", result.new), ("removed", result.removed)):
         if tasks:
-            texts.append(f"{plural(len(tasks), word + ' task')}: {summary.listed(tasks)}")
+            texts.append(f"{counted(len(tasks), word + ' task')}: {summary.listed(tasks)}")
     if result.approval:
         texts.append(f"approval in force: {result.approval}")
     elif result.approval_why:
@@ -110,7 +111,7 @@ def _ended_otherwise(trials: Sequence[TaskRun]) -> list[str]:
         if trial.status not in ("ok", "stale"):
             ended.setdefault(trial.status, []).append(trial.task)
     return [
-        f"{status}: {plural(len(tasks), 'trial')} of {summary.listed(dict.fromkeys(sorted(tasks)), 5)}"
+        f"{status}: {counted(len(tasks), 'trial')} of {summary.listed(dict.fromkeys(sorted(tasks)), 5)}"
         for status, tasks in sorted(ended.items())
     ]
 
@@ -123,7 +124,7 @@ def _leftovers(trials: Sequence[TaskRun]) -> list[str]:
     left = sum(trial.leftover for trial in fewer)
     tasks = summary.listed(dict.fromkeys(sorted(trial.task for trial in fewer)), 5)
     return [
-        f"fewer calls than recorded: {plural(left, 'recorded request')} not made in {plural(len(fewer), 'trial')}"
+        f"fewer calls than recorded: {counted(left, 'recorded request')} not made in {counted(len(fewer), 'trial')}"
         f" of {tasks}"
     ]
 
@@ -194,7 +195,9 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
     """How it was measured: mode, trials, what did not run, what was counted beside the agents' calls."""
     session, totals = run.session, run.totals
     tasks = len({(trial.agent, trial.task) for trial in run.tasks})
-    texts = [f"{run.mode}: {plural(len(run.tasks), 'trial')} of {plural(tasks, 'task')}, {session.expected:,} expected"]
+    texts = [
+        f"{run.mode}: {counted(len(run.tasks), 'trial')} of {counted(tasks, 'task')}, {session.expected:,} expected"
+    ]
     if session.shard:
         texts.append(f"shard {session.shard}: only the combined shards are judged")
     if session.partial:
@@ -218,7 +221,11 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
         texts.append(f"pytest itself ended with exit {session.pytest_exit}")
     if not run.sealed:
         texts.append("API keys were not sealed: calls that bypass the count go unseen")
-    counted = [plural(totals.calls, "model call"), plural(totals.attempts, "attempt"), plural(totals.tokens, "token")]
+    amounts = [
+        counted(totals.calls, "model call"),
+        counted(totals.attempts, "attempt"),
+        counted(totals.tokens, "token"),
+    ]
     beside = [
         f"{count:,} {word}"
         for word, count in (
@@ -227,10 +234,10 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
         )
         if count
     ]  # fmt: skip
-    texts.append("counted " + ", ".join(counted) + (f"; {', '.join(beside)}" if beside else ""))
+    texts.append("counted " + ", ".join(amounts) + (f"; {', '.join(beside)}" if beside else ""))
     if run.control:
         calls = sum(trial.samples.get("fanout") or 0 for trial in run.control)
-        texts.append(f"control arm: {plural(calls, 'more model call')} in {plural(len(run.control), 'trial')}")
+        texts.append(f"control arm: {counted(calls, 'more model call')} in {counted(len(run.control), 'trial')}")
     return texts
 
 
@@ -244,7 +251,9 @@ def ignored_texts(run: Run) -> list[str]:
         tasks = len({(agent, task) for agent, task, _ in found})
         said = "nothing that differed"
         if found:
-            said = f"differences in {plural(sum(count for _, _, count in found), 'request')} of {plural(tasks, 'task')}"
+            said = (
+                f"differences in {counted(sum(count for _, _, count in found), 'request')} of {counted(tasks, 'task')}"
+            )
         texts.append(f"volatile {summary.toml_text(entry)}: {said}")
     return texts
 

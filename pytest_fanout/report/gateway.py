@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pytest_fanout.capacity.figures import counted, number
 from pytest_fanout.records import Caps, ModelCall, Problem, TaskRun
 from pytest_fanout.report.printable import escape
 
@@ -50,8 +51,8 @@ def text(runs: Sequence[TaskRun], problems: Sequence[Problem], caps: Caps) -> st
     """The summary for a terminal; nothing counted is said in so many words."""
     lines = [f"{_headline(run, len(runs) > 1)}{_capped(run, caps)}" for run in runs]
     rows = [
-        [escape(run.task), escape(use.model), *map(_number, (use.calls, use.attempts)),
-         *(_number(use.tokens[part]) for part in _TOKENS), _number(use.tool_calls)]
+        [escape(run.task), escape(use.model), *map(number, (use.calls, use.attempts)),
+         *(number(use.tokens[part]) for part in _TOKENS), number(use.tool_calls)]
         for run in runs for use in uses_of(run.calls)
     ]  # fmt: skip
     if rows:
@@ -70,19 +71,19 @@ def _headline(run: TaskRun, named: bool) -> str:
     who = f"{escape(run.task)}: " if named else ""
     samples = run.samples
     if not samples.get("attempts"):
-        return f"fanout-gateway: {who}{NOTHING}" + (f" {_times(run.other, 'other request')}" if run.other else "")
+        return f"fanout-gateway: {who}{NOTHING}" + (f" {counted(run.other, 'other request')}" if run.other else "")
     tokens = (samples.get("input_tokens"), samples.get("output_tokens"))
-    counted = [
-        f"{_times(samples.get('fanout') or 0, 'model call')} in {_times(samples.get('attempts') or 0, 'attempt')}",
-        _times(samples.get("tool_calls") or 0, "tool call"),
+    parts = [
+        f"{counted(samples.get('fanout') or 0, 'model call')} in {counted(samples.get('attempts') or 0, 'attempt')}",
+        counted(samples.get("tool_calls") or 0, "tool call"),
         "tokens unknown"
         if tokens[0] is None or tokens[1] is None
-        else f"{_number(sum(filter(None, tokens)))} tokens ({_number(tokens[0])} in, {_number(tokens[1])} out)",
-        _times(run.other, "other request"),
+        else f"{number(sum(filter(None, tokens)))} tokens ({number(tokens[0])} in, {number(tokens[1])} out)",
+        counted(run.other, "other request"),
     ]
     if samples.get("spawn_depth"):
-        counted.append(f"spawn depth {samples['spawn_depth']}")
-    return f"fanout-gateway: {who}{', '.join(counted)}"
+        parts.append(f"spawn depth {samples['spawn_depth']}")
+    return f"fanout-gateway: {who}{', '.join(parts)}"
 
 
 def _on_one_line(text: str) -> str:
@@ -147,11 +148,3 @@ def _task(run: TaskRun) -> dict[str, Any]:
 
 def _problem(problem: Problem) -> dict[str, str]:
     return {"slug": problem.slug, "verdict": problem.verdict, "text": problem.text}
-
-
-def _times(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.records import Explanation, Run, Verdict
 from pytest_fanout.report import capacity, facts, summary
 from pytest_fanout.report.printable import escape
-from pytest_fanout.report.summary import plural
 
 MARKER = "<!-- pytest-fanout -->"
 MOST_BYTES = 900 * 1024  # a step summary over 1 MiB is dropped whole
@@ -72,7 +72,7 @@ def _head(run: Run, verdict: Verdict) -> list[str]:
     classes = summary.ordered_classes(verdict)
     if len(classes) > 1:
         good = sum(result.outcome == "within" for result in classes)
-        lines += [f"{good:,} of {plural(len(classes), 'agent class', 'agent classes')} within budget.", ""]
+        lines += [f"{good:,} of {counted(len(classes), 'agent class', 'agent classes')} within budget.", ""]
     if not verdict.base.is_gate:
         lines += ["Not a gate result: there is no other commit to compare with.", ""]
     lines += _table(verdict)
@@ -97,7 +97,7 @@ def _table(verdict: Verdict) -> list[str]:
         cells = (code(agent), code(metric), base, shown, change, limit, _STATES.get(state, state))
         lines.append("| " + " | ".join(cells) + " |")
     if len(rows) > MOST_ROWS:
-        lines += ["", f"{plural(len(rows) - MOST_ROWS, 'more row')} in {REPORT}."]
+        lines += ["", f"{counted(len(rows) - MOST_ROWS, 'more row')} in {REPORT}."]
     return [*lines, ""]
 
 
@@ -127,14 +127,14 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
     if groups:
         lines = []
         for group in groups:
-            lines.append(f"- {plural(len(group.tasks), 'task')} of {code(group.where)}: {_ids(group.tasks)}")
+            lines.append(f"- {counted(len(group.tasks), 'task')} of {code(group.where)}: {_ids(group.tasks)}")
             lines += [f"  - {code(change)}" for change in group.changes]
-        sections.append((plural(len(groups), "kind") + " of change since the recordings", lines))
+        sections.append((counted(len(groups), "kind") + " of change since the recordings", lines))
     missing = [result for result in summary.ordered_classes(verdict) if result.missing]
     if missing:
         count = sum(len(result.missing) for result in missing)
         lines = [f"- {code(result.agent)}: {_ids(result.missing, 200)}" for result in missing]
-        sections.append((f"{plural(count, 'task')} without a completed run", lines))
+        sections.append((f"{counted(count, 'task')} without a completed run", lines))
     for notices, noun in ((False, "problem"), (True, "notice")):
         problems = summary.problem_groups(run, verdict, notices=notices)
         if problems:
@@ -144,7 +144,7 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
                 + code(f"{summary.one_line(group.text)} [{group.slug}]")
                 for group in problems
             ]
-            sections.append((plural(len(problems), noun), lines))
+            sections.append((counted(len(problems), noun), lines))
     entries = facts.could_be_ignored(run)
     if entries:
         lines = [f"- {code(summary.toml_text(entry))}" for entry in dict.fromkeys((*run.volatile, *entries))]
@@ -166,7 +166,7 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
             f" tokens {summary.means(delta.tokens_base, delta.tokens_run)}".replace(" -> ", " → ")
             for delta in grown
         ]
-        sections.append((f"What grew: {plural(len(grown), 'task')}", lines))
+        sections.append((f"What grew: {counted(len(grown), 'task')}", lines))
     why = []
     for explanation in verdict.explanations:
         from pytest_fanout.report.why import short_lines  # not for a run that passes
@@ -178,7 +178,7 @@ def _details(run: Run, verdict: Verdict) -> list[tuple[str, list[str]]]:
     sites = facts.told_sites(verdict)
     if sites:
         sections.append(
-            (plural(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d, sites))}" for d in sites])
+            (counted(len(sites), "call site") + " moved", [f"- {code(facts.site_text(d, sites))}" for d in sites])
         )
     assumptions = [
         f"- {code(item.agent)} {code(text)}"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.capacity.figures import number as figure
 from pytest_fanout.records import VERDICTS, ClassResult, MetricResult, Problem, Projection, Run, Verdict
 
@@ -16,11 +17,6 @@ OUTCOME_WORDS = {
     "not_measured": "not measured",
     "waived": "waived",
 }
-
-
-def plural(count: int, noun: str, many: str | None = None) -> str:
-    """``1 task``, ``2 tasks``; ``many`` where an s is not enough."""
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def number(value: int | None) -> str:
@@ -146,7 +142,7 @@ def reason(run: Run, verdict: Verdict) -> str:
     text = class_reason(run, verdict, deciding[0])
     others = len(deciding) - 1
     if verdict.verdict not in ("pass", "shard") and others:
-        text += f"; {plural(others, 'more class', 'more classes')} alike"
+        text += f"; {counted(others, 'more class', 'more classes')} alike"
     return text
 
 
@@ -157,15 +153,15 @@ def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
     agent, over = result.agent, [metric for metric in over_metrics(result) if metric.evidence is None]
     if result.verdict == "stale":
         if all(t.is_unrecorded for t in run.tasks if t.agent == agent and t.task in result.stale):
-            return f"{plural(len(result.stale), 'task')} of {agent} {_has(len(result.stale))} yet"
-        return f"{plural(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
+            return f"{counted(len(result.stale), 'task')} of {agent} {_has(len(result.stale))} yet"
+        return f"{counted(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
     if result.verdict == "incomplete" and result.missing:
-        return f"{len(result.missing):,} of {plural(result.tasks_expected, 'task')} of {agent} did not run"
+        return f"{len(result.missing):,} of {counted(result.tasks_expected, 'task')} of {agent} did not run"
     if result.verdict == "no-baseline":
-        return f"{agent} has no accepted baseline; {plural(result.tasks_ran, 'task')} ran"
+        return f"{agent} has no accepted baseline; {counted(result.tasks_ran, 'task')} ran"
     if result.verdict == "shard":
         return (
-            f"shard {run.session.shard or '?'} ran {result.tasks_ran:,} of {plural(result.tasks_expected, 'task')}"
+            f"shard {run.session.shard or '?'} ran {result.tasks_ran:,} of {counted(result.tasks_expected, 'task')}"
             f" of {agent}; only the combined shards are judged"
         )
     if result.verdict in ("regressed", "inconclusive", "waived", "approved") and over:
@@ -177,12 +173,12 @@ def class_reason(run: Run, verdict: Verdict, result: ClassResult) -> str:
     if own:
         return f"{agent}: {first_line(own[0].text.removeprefix(f'{agent}: '))}" + _more(len(own) - 1, "problem")
     if result.verdict == "waived" and result.stale:
-        return f"{plural(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
+        return f"{counted(len(result.stale), 'task')} of {agent} no longer {_fit(len(result.stale))}"
     if result.verdict in ("pass", "approved"):
         gated = [metric for metric in result.metrics if metric.gated]
         if gated:
             return f"{agent} {metric_text(max(gated, key=nearness))}"
-    return f"{agent}, {plural(result.tasks_ran, 'task')} ran"
+    return f"{agent}, {counted(result.tasks_ran, 'task')} ran"
 
 
 def _has(count: int) -> str:
@@ -194,7 +190,7 @@ def _fit(count: int) -> str:
 
 
 def _more(count: int, noun: str, many: str | None = None) -> str:
-    return f"; {plural(count, 'more ' + noun, 'more ' + many if many else None)}" if count > 0 else ""
+    return f"; {counted(count, 'more ' + noun, 'more ' + many if many else None)}" if count > 0 else ""
 
 
 def first_line(text: str) -> str:
@@ -287,7 +283,7 @@ class ProblemGroup:
         """``research refund``, ``research, 7 tasks``, ``research`` or nothing."""
         if len(self.tasks) == 1:
             return f"{self.agent or ''} {self.tasks[0]}".strip()
-        return ", ".join(filter(None, (self.agent, plural(len(self.tasks), "task") if self.tasks else "")))
+        return ", ".join(filter(None, (self.agent, counted(len(self.tasks), "task") if self.tasks else "")))
 
 
 def problem_groups(run: Run, verdict: Verdict, *, notices: bool) -> list[ProblemGroup]:

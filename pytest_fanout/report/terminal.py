@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.records import ClassResult, Run, Verdict
 from pytest_fanout.report import capacity, facts, summary
 from pytest_fanout.report.printable import escape, width, wrap
-from pytest_fanout.report.summary import plural
 
 LABEL = 10  # columns of the label at the left
 MOST_PROBLEMS = 10
@@ -159,21 +159,21 @@ def _stale(page: _Page, run: Run, verdict: Verdict) -> None:
     label = "stale"
     for group in groups[:MOST_PROBLEMS]:
         ids = summary.listed(group.tasks)
-        page.labelled(label, f"{plural(len(group.tasks), 'task')} of {group.where}: {ids}")
+        page.labelled(label, f"{counted(len(group.tasks), 'task')} of {group.where}: {ids}")
         label = ""
         for change in group.changes[:MOST_CHANGES]:
             page.labelled("", change, indent=2)
         if len(group.changes) > MOST_CHANGES:
-            page.labelled("", f"{plural(len(group.changes) - MOST_CHANGES, 'more change')} in the report", indent=2)
+            page.labelled("", f"{counted(len(group.changes) - MOST_CHANGES, 'more change')} in the report", indent=2)
     if len(groups) > MOST_PROBLEMS:
-        page.labelled("", f"{plural(len(groups) - MOST_PROBLEMS, 'more kind')} of change in the report")
+        page.labelled("", f"{counted(len(groups) - MOST_PROBLEMS, 'more kind')} of change in the report")
 
 
 def _missing(page: _Page, verdict: Verdict) -> None:
     page.all_labelled(
         "missing",
         (
-            f"{plural(len(result.missing), 'task')} of {result.agent} without a completed run: "
+            f"{counted(len(result.missing), 'task')} of {result.agent} without a completed run: "
             + summary.listed(result.missing)
             for result in summary.ordered_classes(verdict)
             if result.missing
@@ -242,7 +242,7 @@ def _capacity(page: _Page, verdict: Verdict) -> None:
         texts.append(f"GPU profile {profile}")
     assumptions = {text for projection in verdict.projections for text in projection.assumptions}
     if assumptions:
-        texts.append(f"{plural(len(assumptions), 'assumption')} behind it, in the report")
+        texts.append(f"{counted(len(assumptions), 'assumption')} behind it, in the report")
     page.all_labelled("capacity", texts)
 
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.explain.causes import LEAST_SHARE, words_of
 from pytest_fanout.records import ClassTotal, Example, Explanation, Finding, Part, Share, TreeLine
-from pytest_fanout.report.summary import plural
 
 _UNITS = {"fanout": "call", "attempts": "attempt", "tokens": "token", "uncached_tokens": "token"}
 #: The metrics in words.
@@ -88,7 +88,7 @@ def all_lines(explanation: Explanation, *, redacted: bool = False) -> Iterator[s
             yield f"      through the sites called after it: {_quoted(explanation, finding.reaches, end='')}"
         yield from (f"      {line}" for line in finding.detail[:_MOST_DETAIL])
         if len(finding.detail) > _MOST_DETAIL:
-            yield f"      and {plural(len(finding.detail) - _MOST_DETAIL, 'more line')} in the report"
+            yield f"      and {counted(len(finding.detail) - _MOST_DETAIL, 'more line')} in the report"
         for place in finding.places:
             yield f"      at {place}"
     yield ""
@@ -148,7 +148,7 @@ def worth_telling(totals: Sequence[ClassTotal]) -> set[tuple[str, str]]:
 
 
 def _total_lines(explanation: Explanation, total: ClassTotal) -> Iterator[str]:
-    where = f", {plural(len(total.tasks), 'task')}" if total.scope == "p95" else ""
+    where = f", {counted(len(total.tasks), 'task')}" if total.scope == "p95" else ""
     yield (
         f"{NAMES[total.metric]} a task, {_SCOPES[total.scope]}{where}: "
         f"{figure(total.base)} -> {figure(total.run)} ({signed(total.delta)})"
@@ -158,7 +158,7 @@ def _total_lines(explanation: Explanation, total: ClassTotal) -> Iterator[str]:
         yield f"  {signed(part.value):>10}  {part_text(explanation, part)}"
     if rest := own[_MOST_PARTS:]:
         value = sum((part.value for part in rest), Fraction(0))
-        yield f"  {signed(value):>10}  {plural(len(rest), 'smaller part')}"
+        yield f"  {signed(value):>10}  {counted(len(rest), 'smaller part')}"
     yield ""
 
 
@@ -184,7 +184,7 @@ def _example_lines(example: Example) -> Iterator[str]:
         yield f"  {mark}{number + 1:>3} {left[:width]:<{width}}   {right}".rstrip()
     for name, side in (("base", example.base), ("run", example.run)):
         if len(side) > _MOST_CALLS:
-            yield f"       {name}: {plural(len(side) - _MOST_CALLS, 'more call')}"
+            yield f"       {name}: {counted(len(side) - _MOST_CALLS, 'more call')}"
 
 
 def _call_text(line: TreeLine) -> str:

@@ -28,6 +28,13 @@ def test_what_figures_are_made_into() -> None:
     assert (counted(1, "spare replica"), counted(2_000, "GPU")) == ("1 spare replica", "2,000 GPUs")
 
 
+def test_one_thing_is_no_things() -> None:
+    """None and several take the plural, with an s or as it is given; a count of any size is exact."""
+    assert [counted(count, "task") for count in range(3)] == ["0 tasks", "1 task", "2 tasks"]
+    assert [counted(count, "class", "classes") for count in (1, 1_200)] == ["1 class", "1,200 classes"]
+    assert number(2**53 + 1) == "9,007,199,254,740,993"
+
+
 def test_of_many_names_some_are_told() -> None:
     """Five and how many more; six are told whole, for "1 more" is no shorter than a name."""
     assert listed([f"c{n}" for n in range(6)], ", ") == "c0, c1, c2, c3, c4, c5"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import pytest
 
 from pytest_fanout.capacity.calibrate import Subject, calibrate
 from pytest_fanout.capacity.sweep import Answer, Bounds, levels_up_to, load_of, sweep, target_of
-from pytest_fanout.records import Sweep
+from pytest_fanout.records import Sweep, SweepOpened
 
 T = TypeVar("T")
 #: Milliseconds between tokens at so many calls in flight, published (MiniMax-M2.5, InferenceX).
@@ -147,14 +148,93 @@ def test_one_busy_moment_is_not_the_end():
     assert found.ended == "top"
 
 
-def test_errors_turn():
-    """A server that refuses the 17th call: the level of 32 is the first with failures, and the last one."""
-    found, _ = swept(lambda: Batching(slots=64, fail_above=16), 64)
+class Faulty:
+    """A server of any number of places, on which many of twenty requests fail, spread evenly, beyond a concurrency."""
 
-    assert (found.ended, found.levels[-1].concurrency) == ("errors", 32)
+    def __init__(self, failing: int, above: int) -> None:
+        self.failing, self.above = failing, above
+        self.running = self.sent = self.ill = 0
+
+    async def send(self) -> Answer:
+        self.sent += 1
+        self.running += 1
+        await asyncio.sleep(0.1)
+        fault = None
+        if self.running > self.above:
+            self.ill += 1
+            fault = "status 503" if self.ill * self.failing % 20 < self.failing else None
+        self.running -= 1
+        return Answer(0.1, fault=fault)
+
+
+def test_errors_turn():
+    """From 17 in flight on one request of twenty fails: the level of 32 is the first with failures, and the last."""
+    server = Faulty(1, above=16)
+
+    found = virtually(lambda: sweep(server.send, levels_up_to(64), Bounds(10_000, 1e6)))
+
+    assert (found.ended, found.levels[-1].concurrency, found.holds, found.opened) == ("errors", 32, 16, None)
     assert found.levels[-1].failed > 0
-    assert found.levels[-1].first_fault == "status 429"
+    assert found.levels[-1].first_fault == "status 503"
     assert [level.failed for level in found.levels[:-1]] == [0] * 5
+
+
+def test_a_server_that_refuses_opens_the_breaker():
+    """A server that refuses the 17th call at once: of 32 in flight 16 fail, and again, and nothing more is sent.
+
+    The twentieth answer is the first of which a share is made: by then twenty of twenty have failed. The 16 that are
+    served end as they began.
+    """
+    found, server = swept(lambda: Batching(slots=64, fail_above=16), 64)
+
+    before = sum(target_of(level.concurrency) for level in found.levels)
+    assert (found.ended, found.holds) == ("breaker", 16)
+    assert found.opened == SweepOpened(32, 20, 20, 60.0, "status 429")
+    assert [level.concurrency for level in found.levels] == [1, 2, 4, 8, 16]
+    # each level before sent its places once to warm up, and all but one are under way when it ends
+    warm = sum(2 * level.concurrency - 1 for level in found.levels)
+    # 32 at once; 16 fail and are sent again, and the fourth of these opens it, after three more
+    assert (found.calls, server.sent - before - warm) == (server.sent, 32 + 16 + 3)
+
+
+@pytest.mark.parametrize(("failing", "ended"), [(8, "breaker"), (7, "errors")])
+def test_40_percent_of_a_level_open_the_breaker(failing: int, ended: str):
+    """8 of each twenty are 40 %: the level is not finished; 7 are 35 %, and it is, as one with errors."""
+    server = Faulty(failing, above=1)
+
+    found = virtually(lambda: sweep(server.send, (1, 2), Bounds(10_000, 1e6)))
+
+    assert (found.ended, found.holds) == (ended, 1)
+    assert (found.opened is None) == (ended == "errors")
+
+
+def test_the_breaker_of_one_level_knows_nothing_of_another():
+    """Of 60 s all answers of the first level are good ones: the 8 of 20 that fail at the next open it all the same."""
+    count = itertools.count()
+
+    async def send() -> Answer:
+        await asyncio.sleep(0.01)
+        return Answer(0.01, fault="status 500" if next(count) >= 21 + 12 else None)
+
+    found = virtually(lambda: sweep(send, (1, 2), Bounds(1_000, 1e6)))
+
+    assert (found.holds, found.opened) == (1, SweepOpened(2, 8, 20, 60.0, "status 500"))
+
+
+def test_no_probe_follows_a_request_that_outlives_the_cool_down():
+    """Nineteen places fail again and again, one answers after an hour: it sends nothing more."""
+    sent = itertools.count()
+
+    async def send() -> Answer:
+        seconds = 3_600.0 if next(sent) == 0 else 0.01
+        await asyncio.sleep(seconds)
+        return Answer(seconds, fault=None if seconds > 1 else "ConnectError")
+
+    found = virtually(lambda: sweep(send, (20,), Bounds(1_000, 1e6)))
+
+    assert found.opened == SweepOpened(20, 20, 20, 60.0, "ConnectError")
+    # 20, and one more of each of the 19 that failed: of these the first opens it, and the others end
+    assert (found.calls, found.seconds) == (39, 3_600.0)
 
 
 def test_no_more_calls_than_allowed():
@@ -188,7 +268,7 @@ def test_a_server_that_never_answers_ends_with_the_time():
 
 
 def test_a_server_that_always_fails_ends_at_once():
-    """Every answer counts, also those that failed: nothing is tried for ever."""
+    """The twentieth answer that failed is the last that was asked for: nothing is tried for ever."""
 
     async def broken() -> Answer:
         await asyncio.sleep(0.01)
@@ -196,7 +276,8 @@ def test_a_server_that_always_fails_ends_at_once():
 
     found = virtually(lambda: sweep(broken, (1, 2), Bounds(100, 50.0)))
 
-    assert (found.ended, found.levels[0].failed, found.levels[0].residency_ms) == ("errors", 20, None)
+    assert (found.ended, found.levels, found.holds, found.calls) == ("breaker", (), None, 20)
+    assert found.opened == SweepOpened(1, 20, 20, 60.0, "ConnectError")
 
 
 def test_a_sweep_is_a_calibration():

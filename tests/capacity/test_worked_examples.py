@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pytest_fanout.capacity.means import TaskRow
 from pytest_fanout.capacity.plan import plan_fleet
 from pytest_fanout.capacity.profiles import BUILT_IN, Profile, calibrated
 from pytest_fanout.capacity.project import project, sides_of
+from pytest_fanout.judge.limits import is_over
 from pytest_fanout.records import (
     Calibration,
     CalibrationPoint,
@@ -25,6 +27,8 @@ from pytest_fanout.records import (
     ClassDemand,
     CliffInputs,
     Fleet,
+    Limit,
+    Load,
     Outlook,
     Prices,
     WorstCase,
@@ -124,6 +128,30 @@ def loop(calls: int) -> list[dict[str, int]]:
             "context_max": new,
         }
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("calls", "more", "raw", "new", "usd"),
+    [(10, 0.25, 1.397, 1.1667, 1.2533), (12, 0.5, 1.853, 1.3333, 1.5199), (22, 1.75, 5.015, 2.1667, 3.0523)],
+)
+def test_a_quarter_a_half_and_175_percent_more_calls(calls: int, more: float, raw: float, new: float, usd: float):
+    """8 -> 10, 12, 22 calls of the loop: calls and output rise alike, raw input faster, new input and money less.
+
+    10 calls: 76,000 in, of them 11,200 new and 64,800 cached, and 2,500 out are 9.05 cents in place of 7.22. A limit of
+    less than that growth fails, one of as much does not: of 8 calls that is one call more or less of 10, 12, 22.
+    """
+    where = fleet(prices=Prices(3.0, 0.3, 15.0))
+    before, after = (project("support", None, {"loop": loop(each)}, where).run for each in (8, calls))
+
+    def figures(load: Load) -> list[float]:
+        new, cached, written = load.new_input_per_s, load.cached_input_per_s, load.output_per_s
+        known = (load.calls_per_s, written, (new or 0) + (cached or 0), new, load.usd_per_1000_tasks)
+        return [value for value in known if value is not None]
+
+    ratios = [one / other for one, other in zip(figures(after), figures(before), strict=True)]
+    assert ratios == pytest.approx([1 + more, 1 + more, raw, new, usd], rel=1e-3)
+    limits = [Limit("fanout", "p95", Fraction(round(100 * more) + points, 100), 1) for points in (-1, 0)]
+    assert [is_over(limit, 8, calls) for limit in limits] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,10 @@ def test_profiles_are_listed() -> None:
     output = call("profiles").output
 
     assert "gpt-oss-120b-h200-tp1" in output
-    assert "indicative, within a factor of 2" in output
+    assert output.endswith(
+        "\n\nindicative, within a factor of 2: TensorRT-LLM performance overview, NVIDIA, max load, no prefix reuse; "
+        "two-point fit\n"
+    )
 
 
 def test_a_misspelt_class(world: World) -> None:

@@ -19,7 +19,7 @@ from pytest_fanout.capacity.sweep import Answer
 from pytest_fanout.cli.capacity import main
 from pytest_fanout.cli.senders import ModelSender, TaskSender, prompt_of, shown_url
 from pytest_fanout.cli.sweep import turning
-from pytest_fanout.records import Sweep, SweepLevel
+from pytest_fanout.records import Sweep, SweepLevel, SweepOpened
 from pytest_fanout.store.calibration import parse_calibration
 
 
@@ -88,13 +88,67 @@ def test_agent_tasks(world: World, tmp_path: Path) -> None:
 
 
 def test_an_agent_that_fails(world: World, tmp_path: Path) -> None:
-    """A status of 400 or more is a failed task: errors turn at once, and say what was said."""
+    """A status of 400 or more is a failed task: twenty of them, and nothing more is sent; the JSON has it all."""
+    from importlib import resources
+
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text("{}\n")
     with ModelServer({"default": {"status": 503}}) as server:
-        result = call("agent", f"{server.base_url}/v1/chat/completions", "--tasks", str(tasks))
+        result = call("agent", f"{server.base_url}/v1/chat/completions", "--tasks", str(tasks),
+                      "--output", str(tmp_path / "sweep.json"))  # fmt: skip
+        count = len(server.log)
 
-    assert "errors turn at 1 in flight: 20 of 20 failed (status 503); 21 sent in " in result.output
+    assert count == 20
+    assert (
+        "stopped at concurrency 1: 20 of 20 tasks in 60 s failed (status 503); the breaker of a client would be open; "
+        "not one level holds; 20 sent in "
+    ) in result.output
+    document = json.loads((tmp_path / "sweep.json").read_text())
+    schema = json.loads(resources.files("pytest_fanout").joinpath("schemas/sweep.schema.json").read_bytes())
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(document)) == []
+    assert (document["ended"], document["levels"], document["holds"]) == ("breaker", [], None)
+    assert document["opened"] == {
+        "concurrency": 1, "failed": 20, "answered": 20, "window_s": 60.0, "last_fault": "status 503"
+    }  # fmt: skip
+
+
+def test_a_model_that_fails_from_a_level_on(world: World) -> None:
+    """The level before is the last that holds; alone it is no curve, and nothing is written."""
+    count = itertools.count()
+
+    def answer(entry: Logged) -> dict[str, Any]:
+        """One request that fits and 21 of the level of one are answered, all further ones that write are refused."""
+        return {"status": 429} if entry.json["max_tokens"] == 4 and next(count) >= 22 else four_words(entry)
+
+    with ModelServer(answer) as server:
+        result = call("model", f"{server.base_url}/v1", *MODEL, "--reading-tokens", "60", "--most", "4")
+
+    assert (
+        "stopped at concurrency 2: 20 of 20 requests in 60 s failed (status 429); the breaker of a client would be "
+        "open; 1 in flight is the last that holds; "
+    ) in result.output
+    assert "m CPU x1: has 1 points, and two are needed at least" in result.stderr
+    assert not (world.folder / "baselines/calibrations").exists()
+
+
+def test_a_model_of_which_no_level_holds(world: World) -> None:
+    """no-server: what reads comes through, what writes too fails; there is no curve of nothing."""
+    count = itertools.count()
+
+    def answer(entry: Logged) -> dict[str, Any]:
+        return four_words(entry) if next(count) < 2 + 21 else {"status": 429}
+
+    with ModelServer(answer) as server:
+        url = f"{server.base_url}/v1"
+        result = call("model", url, *MODEL, "--reading-tokens", "60", "--most", "1")
+
+    assert result.exit_code == 2
+    assert "stopped at concurrency 1: 20 of 20 requests in 60 s failed (status 429)" in result.output
+    assert result.stderr == (
+        f"error: {url}: no level held: there is nothing to calibrate with\n"
+        "  mend: find out why requests fail while hardly any is in flight\n"
+        "  see: docs/messages.md#no-server\n"
+    )
 
 
 def test_prompts_share_no_prefix():
@@ -117,7 +171,11 @@ def level(concurrency: int, per_s: float, residency: float, failed: int = 0) -> 
             "residency turns at 8 in flight: with 32 it is x4.10, and no more requests are done "
             "(4.00 -> 3.90 a second)",
         ),
-        ((level(8, 4.0, 2_000.0, 5),), "errors", "errors turn at 8 in flight: 5 of 20 failed (status 429)"),
+        (
+            (level(8, 4.0, 2_000.0, 5),),
+            "errors",
+            "errors turn at 8 in flight: 5 of 20 failed (status 429); not one level holds",
+        ),
         ((level(8, 4.0, 2_000.0),), "calls", "nothing turned up to 8 in flight, where --max-calls ended it"),
         ((), "seconds", "no level was finished within the bounds (seconds)"),
     ],
@@ -125,6 +183,16 @@ def level(concurrency: int, per_s: float, residency: float, failed: int = 0) -> 
 def test_where_it_turned_in_words(levels: tuple[SweepLevel, ...], ended: str, words: str):
     """Residency, errors, or a bound of the sweep."""
     assert turning(Sweep(levels, ended, 1, 1.0), "requests") == words
+
+
+def test_where_the_breaker_opened_in_words():
+    """As docs/capacity.md shows it: what failed of how many in which time, and the level before."""
+    opened = SweepOpened(32, 40, 100, 60.0, "status 429")
+
+    assert turning(Sweep((level(16, 4.0, 2_000.0),), "breaker", 1, 1.0, opened, 16), "requests") == (
+        "stopped at concurrency 32: 40 of 100 requests in 60 s failed (status 429); the breaker of a client would be "
+        "open; 16 in flight is the last that holds"
+    )
 
 
 def test_a_server_that_is_not_there(world: World) -> None:
@@ -162,7 +230,7 @@ def test_requests_that_only_read_and_fail(world: World) -> None:
         result = call("model", url, *MODEL, "--reading-tokens", "60", "--most", "1")
         count = len(server.log)
 
-    assert (result.exit_code, count) == (2, 23)
+    assert (result.exit_code, count) == (2, 22)
     assert result.stderr == (
         f"error: {url}: 20 of 20 requests that only read failed: status 429\n"
         "  mend: send shorter ones (--reading-tokens), or fewer at once (--most)\n"

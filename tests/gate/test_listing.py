@@ -1,10 +1,10 @@
-"""Names and numbers of things in a sentence."""
+"""Names of things in a sentence."""
 
 from __future__ import annotations
 
 import pytest
 
-from pytest_fanout.gate.listing import counted, listed
+from pytest_fanout.gate.listing import listed
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,3 @@ from pytest_fanout.gate.listing import counted, listed
 def test_names_beyond_the_most_are_counted(names: str, most: tuple[int, ...], told: str) -> None:
     """Up to the most, five where nothing else is said, all are named; of the others it says how many."""
     assert listed(iter(names), *most) == told
-
-
-def test_one_thing_is_no_things() -> None:
-    """None and several take the plural."""
-    assert [counted(number, "task") for number in range(4)] == ["0 tasks", "1 task", "2 tasks", "3 tasks"]

@@ -229,6 +229,25 @@ def test_warning_at_four_fifths(model: ModelServer) -> None:
     assert told == [("t", "fanout", 0.8, 7)]  # before the eighth request was sent
 
 
+def test_80_000_of_100_000_tokens_are_a_warning() -> None:
+    """Calls of 10,000 tokens under a cap of 100,000: told once, when the eighth has come back and 20 % remain."""
+    told: list[tuple[str, float, int]] = []
+
+    with ModelServer({"default": {"usage": {"input": 9_500, "output": 500}}}) as server:
+
+        def agent() -> None:
+            for number in range(9):
+                ask(server.base_url, str(number))
+
+        def warning(task: str, cap: str, share: float) -> None:
+            told.append((cap, share, len(server.generated)))
+
+        with metering(cap_warning=warning) as meter:
+            result = run_task(meter, agent, caps=Caps(tokens=100_000, attempts=None))
+
+    assert (result.error, told) == (None, [("tokens", 0.8, 8)])
+
+
 def test_hook_that_raises_does_not_reach_the_agent(model: ModelServer) -> None:
     """A warning hook that raises is a notice; the agent goes on."""
 

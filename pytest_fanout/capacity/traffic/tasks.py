@@ -190,19 +190,20 @@ def spreads_of(tasks: Expression) -> Expression:
     numbered = list(enumerate(METRICS))
     long = each.select(
         "agent",
-        metric=ibis.cases(*[(each.number == number, ibis.literal(name)) for number, name in numbered]),
+        "number",
         value=ibis.cases(*[(each.number == number, each[name].cast("int64")) for number, name in numbered]),
     )
-    counts = long.group_by("agent", "metric", "value").aggregate(n=long.count())
+    # by number, and by name only at the end: millions of rows are grouped
+    counts = long.group_by("agent", "number", "value").aggregate(n=long.count())
     known = counts.filter(counts.value.notnull())
-    of_metric = ibis.window(group_by=["agent", "metric"])
-    so_far = ibis.cumulative_window(group_by=["agent", "metric"], order_by="value")
+    of_metric = ibis.window(group_by=["agent", "number"])
+    so_far = ibis.cumulative_window(group_by=["agent", "number"], order_by="value")
     ranked = known.mutate(reached=known.n.sum().over(so_far), every=known.n.sum().over(of_metric))
 
     def percentile(percent: int) -> Expression:
         return ranked.value.min(where=ranked.reached * 100 >= ranked.every * percent)
 
-    found = ranked.group_by("agent", "metric").aggregate(
+    found = ranked.group_by("agent", "number").aggregate(
         known=ranked.n.sum().cast("int64"),
         total=(ranked.value * ranked.n).sum().cast("float64"),
         p50=percentile(50),
@@ -210,11 +211,12 @@ def spreads_of(tasks: Expression) -> Expression:
         p99=percentile(99),
         max=ranked.value.max(),
     )
-    every = counts.group_by("agent", "metric").aggregate(tasks=counts.n.sum().cast("int64"))
-    every = every.rename(agent_="agent", metric_="metric")
-    joined = every.left_join(found, [every.agent_ == found.agent, every.metric_ == found.metric])
+    every = counts.group_by("agent", "number").aggregate(tasks=counts.n.sum().cast("int64"))
+    every = every.rename(agent_="agent", number_="number")
+    joined = every.left_join(found, [every.agent_ == found.agent, every.number_ == found.number])
     columns = [joined[name] for name in ("known", "total", "p50", "p95", "p99", "max")]
-    return joined.select(joined.tasks, *columns, agent=joined.agent_, metric=joined.metric_)
+    metric = ibis.cases(*[(joined.number_ == number, ibis.literal(name)) for number, name in numbered])
+    return joined.select(joined.tasks, *columns, agent=joined.agent_, metric=metric)
 
 
 def cells_of(tasks: Expression, agent: str, metric: str, edges: list[int]) -> Expression:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.explain.causes import words_of
 from pytest_fanout.records import (
     ClassResult,
@@ -26,7 +27,7 @@ from pytest_fanout.report.page import plots
 from pytest_fanout.report.page.curves import STATISTICS, Curve, curve, of_anchor, of_run
 from pytest_fanout.report.page.data import Data
 from pytest_fanout.report.page.parts import CallCell, ClassPart, Picture, Table, Told, Tree
-from pytest_fanout.report.summary import number, plural
+from pytest_fanout.report.summary import number
 
 DRAWN = {"fanout": "model calls of a task", "tokens": "tokens of a task"}
 TONES = {"within": "good", "over": "bad", "not_measured": "bad", "waived": "warn"}
@@ -137,7 +138,7 @@ def _side(name: str, side: Curve | None) -> str:
     if side is None:
         return f"{name} not known"
     told = ", ".join(f"{mark} {number(side.statistics[mark])}" for mark in STATISTICS)
-    return f"{name} {told}" + (f", {plural(side.unknown, 'trial')} not known" if side.unknown else "")
+    return f"{name} {told}" + (f", {counted(side.unknown, 'trial')} not known" if side.unknown else "")
 
 
 def _numbers(title: str, base: Curve | None, run: Curve | None, limit: int | None, place: str) -> Table:
@@ -177,7 +178,7 @@ def _found(explanation: Explanation) -> tuple[Told, ...]:
             tuple(why.share_lines(explanation, finding)),
             finding.detail[:_MOST_DETAIL]
             + (
-                (f"… {plural(len(finding.detail) - _MOST_DETAIL, 'more line')} in the data",)
+                (f"… {counted(len(finding.detail) - _MOST_DETAIL, 'more line')} in the data",)
                 if len(finding.detail) > _MOST_DETAIL
                 else ()
             ),
@@ -201,7 +202,7 @@ def _waterfall(key: str, explanation: Explanation, total: ClassTotal, explained:
     parts = [part for part in explanation.parts if (part.metric, part.scope) == (total.metric, total.scope)]
     told = [(_what(part), _where(explanation, part), part.value) for part in parts]
     rest = sum((value for *_, value in told[_MOST_BARS:]), Fraction(0))
-    shown = told[:_MOST_BARS] + ([(plural(len(told) - _MOST_BARS, "smaller part"), "", rest)] if rest else [])
+    shown = told[:_MOST_BARS] + ([(counted(len(told) - _MOST_BARS, "smaller part"), "", rest)] if rest else [])
     bars = [plots.Bar("base", "", 0.0, float(total.base), "total", _short(total.base))]
     reached = total.base
     for what, where, value in shown:
@@ -213,7 +214,7 @@ def _waterfall(key: str, explanation: Explanation, total: ClassTotal, explained:
     title = f"What the change in {name} a task is made of"
     words = [(why.signed(value), f"{what}: {where}" if where else what) for what, where, value in told]
     listed = [f"{value} {text}" for value, text in words[:_MOST_BARS]]
-    listed += [f"{why.signed(rest)} {plural(len(told) - _MOST_BARS, 'smaller part')}"] if rest else []
+    listed += [f"{why.signed(rest)} {counted(len(told) - _MOST_BARS, 'smaller part')}"] if rest else []
     text = f"From {why.figure(total.base)} to {why.figure(total.run)} {name} a task, mean over tasks: "
     text += "; ".join(listed) + "."
     rows = [("base", why.figure(total.base), "")]
@@ -272,7 +273,7 @@ def _tree(example: Example, place: str) -> Tree:
         text,
         example.parts_at or 0,
         tuple((row[0], row[1]) for row in rows),
-        f"{plural(longest - _MOST_CALLS, 'more call')} in the data." if longest > _MOST_CALLS else "",
+        f"{counted(longest - _MOST_CALLS, 'more call')} in the data." if longest > _MOST_CALLS else "",
         place,
     )
 
@@ -286,7 +287,7 @@ def _cell(line: TreeLine) -> CallCell:
         "reasked": "rejected answer",
     }
     note = [kind[line.kind], f"after {', '.join(line.tools)}" if line.tools else ""]
-    tokens = "tokens unknown" if line.tokens is None else plural(line.tokens, "token")
+    tokens = "tokens unknown" if line.tokens is None else counted(line.tokens, "token")
     return CallCell(min(line.depth, 5), line.label, ", ".join(filter(None, note)), tokens)
 
 
@@ -307,7 +308,7 @@ def _tasks(result: ClassResult, judged: str) -> Table | None:
         )
         for delta in moved[:_MOST_TASKS]
     )
-    more = f"{plural(len(moved) - _MOST_TASKS, 'more task')} in the data." if len(moved) > _MOST_TASKS else ""
+    more = f"{counted(len(moved) - _MOST_TASKS, 'more task')} in the data." if len(moved) > _MOST_TASKS else ""
     headers = ("task", "fanout base", "fanout run", "tokens base", "tokens run")
     return Table("Tasks that moved most, means over their trials", headers, rows, f"{judged}/top", more=more)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pytest_fanout.capacity.figures import counted
 from pytest_fanout.records import ClassResult, MetricResult, Past, Run, Verdict
 from pytest_fanout.report import facts, summary, why
 from pytest_fanout.report.page.data import data_of
 from pytest_fanout.report.page.of_capacity import capacity_part
 from pytest_fanout.report.page.of_class import DRAWN, TONES, class_part, without_mend
 from pytest_fanout.report.page.parts import Figure, Hero, PagePart, Step, Table
-from pytest_fanout.report.summary import number, plural
+from pytest_fanout.report.summary import number
 
 _MOST_OPEN = 3  # classes within budget that are shown unfolded
 _LATER = ", once accepted"  # stands beside a command, and is none
@@ -159,7 +160,7 @@ def _overview(verdict: Verdict) -> Table:
         if result.outcome != "within":
             marked.add(at)
     good = sum(result.outcome == "within" for result in verdict.classes)
-    caption = f"{good:,} of {plural(len(verdict.classes), 'agent class', 'agent classes')} within budget"
+    caption = f"{good:,} of {counted(len(verdict.classes), 'agent class', 'agent classes')} within budget"
     headers = ("class", "verdict", "fanout p95", "limit", "tokens p95", "limit", "GPUs")
     return Table(caption, headers, tuple(rows), "/report", words=2, marked=frozenset(marked))
 
@@ -168,11 +169,11 @@ def _problems(run: Run, verdict: Verdict) -> list[str]:
     """What stands in the way, each said once."""
     texts = []
     for group in summary.stale_groups(run, verdict):
-        tasks = f"{plural(len(group.tasks), 'task')} of {group.where}: {summary.listed(group.tasks)}"
+        tasks = f"{counted(len(group.tasks), 'task')} of {group.where}: {summary.listed(group.tasks)}"
         texts.append("; ".join((f"stale: {tasks}", *group.changes)))
     for result in summary.ordered_classes(verdict):
         if result.missing:
-            count = plural(len(result.missing), "task")
+            count = counted(len(result.missing), "task")
             listed = summary.listed(result.missing)
             texts.append(f"missing: {count} of {result.agent} without a completed run: {listed}")
     for problem in summary.problem_groups(run, verdict, notices=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_fanout.capacity import figures
+
 
 def number(value: float) -> str:
     """A whole number with its thousands apart."""
@@ -9,8 +11,8 @@ def number(value: float) -> str:
 
 
 def counted(value: float, noun: str) -> str:
-    """``1 trial``, ``12 trials``."""
-    return f"{number(value)} {noun}{'' if round(value) == 1 else 's'}"
+    """``1 trial``, ``12 trials``: the nearest whole number of them."""
+    return figures.counted(round(value), noun)
 
 
 def dollars(value: float) -> str:
