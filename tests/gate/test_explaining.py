@@ -277,6 +277,21 @@ def test_recordings_of_the_base_that_cannot_be_read_are_notes(
     assert found == ()
 
 
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [(3, "t01, {0}, t02, {0}, t03, {0}"), (4, "t01, {0}, t02, {0}, t03, {0} and 1 more")],
+)
+def test_three_recordings_are_named_and_the_others_counted(own_world: tuple[World, Run], gone: int, told: str) -> None:
+    """A note is one line."""
+    made, run = own_world
+    for task in TASKS[:gone]:
+        RecordingStore(made.settings.recordings).remove("support", task, 1)
+
+    (note,) = explained(made, run)[1].notes
+
+    assert note.partition(": ")[2] == told.format("trial 1, of this run (recording-missing)")
+
+
 # --- the command ----------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,17 @@ from test_one_class import GROWN, LOWER, WAIVER, anchor, approval
 from pytest_fanout.gate.capacity_limits import Priced
 from pytest_fanout.gate.classes import Grounds, judge_class
 from pytest_fanout.gate.tree import Unreadable
-from pytest_fanout.records import Approval, Baseline, ClassResult, Comparison, MetricResult, Problem, Run, SessionFacts
+from pytest_fanout.records import (
+    Approval,
+    Baseline,
+    ClassResult,
+    Comparison,
+    MetricResult,
+    Problem,
+    Reason,
+    Run,
+    SessionFacts,
+)
 from pytest_fanout.store.baselines import build_baseline
 from pytest_fanout.store.budget import parse_budget
 
@@ -298,6 +308,24 @@ def test_which_class_is_judged_by_evidence(draw: str, new: list[Approval], head:
 
     assert result.evidence == (REGRESSED if kept else None)
     assert judged(run, anchor(), anchor(head), *new, evidence={"aaa": REGRESSED}).evidence is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        *((word, True) for word in ("notice", "incomplete", "stale", "unapproved", "mismatch", "integrity")),
+        ("invalid", False),
+    ],
+)
+def test_of_what_is_invalid_no_evidence_is_told(verdict: str, told: bool) -> None:
+    """Nor how dear a new task is; whatever else stands against the class, both are."""
+    found = Comparison("regressed", (), reasons=(Reason("growth-found", "it grew", "regressed"),))
+    run = make_run({**TWENTY, "new": [90]}, problems=(Problem("x", "y", verdict, "support"),))
+    run = with_trials(run, list(TWENTY), new_draw=True, recording=sha("anew"))
+
+    said = slugs(judged(replace(run, mode="record"), anchor(), anchor(), evidence={"support": found}))
+
+    assert ("growth-found" in said, "new-task-over" in said) == (told, told)
 
 
 # --- capacity --------------------------------------------------------------------------------------------------------
