@@ -416,7 +416,7 @@ def test_recordings_are_inputs_and_line_endings_are_not(world: World) -> None:
         (
             {"reason": "x" * 2001},
             UsageError,
-            "the reason has 2,001 characters; at most 2000 are kept\n"
+            "the reason has 2,001 characters; at most 2,000 are kept\n"
             f"  mend: shorten it, and link to the rest{SEE}reason-too-long",
         ),
         (
