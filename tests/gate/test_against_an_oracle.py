@@ -21,8 +21,8 @@ from naive_gate import NaiveLimit, by_task, figure, over
 from oracle import reasons
 from oracle_worlds import Made, anew, one, times, whole, world_of
 
-from pytest_fanout.gate import accept, evaluate
-from pytest_fanout.records import Base, ClassResult, Head, Run, Verdict
+from pytest_fanout.gate import accept, combine, evaluate
+from pytest_fanout.records import Base, ClassResult, Head, Run, Totals, Verdict
 from pytest_fanout.store.approvals import parse_approval
 
 GREEN = ("within", "waived")
@@ -115,6 +115,33 @@ def test_a_second_class_changes_nothing_for_the_first() -> None:
         run = beside(world, world_of(1_000_000 + number))
 
         assert told(world.judged(run)) == told(verdict_of(number)), number
+
+
+def dealt_out(run: Run, chance: random.Random) -> dict[str, Run]:
+    """Shards of a run: each task goes to one of them by chance, and its trials come in any order."""
+    count = chance.randint(1, 5)
+    names = sorted({made.task for made in run.tasks} | run.definitions["support"].keys())
+    home = {name: chance.randint(1, count) for name in names}
+    parts = {}
+    for number in range(1, count + 1):
+        trials = [made for made in run.tasks if home[made.task] == number]
+        chance.shuffle(trials)
+        session = replace(run.session, shard=f"{number}/{count}", ran=len(trials), collected=len(trials))
+        totals = run.totals if number == count else Totals()
+        parts[f"{number}.json"] = replace(
+            run, run_id=f"run-{number}", tasks=tuple(trials), session=session, totals=totals
+        )
+    return parts
+
+
+def test_shards_that_are_dealt_by_chance_are_the_run_again() -> None:
+    """The verdict on all of them together is that on the run, to the last word; none alone is within budget."""
+    for number in numbers(6):
+        world = world_of(number)
+        parts = dealt_out(world.run, random.Random(number))
+
+        assert world.judged(combine(parts)) == verdict_of(number), number
+        assert all(world.judged(part).outcome not in GREEN for part in parts.values()), number
 
 
 def test_an_unchanged_run_on_an_unchanged_tree_is_green() -> None:
