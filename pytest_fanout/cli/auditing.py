@@ -17,6 +17,7 @@ from pytest_fanout.store.git import Repository
 
 _WORDS = {
     "approved": "approved",
+    "approved-later": "approved later",
     "tightening": "tightening",
     "waiver": "waiver",
     "unapproved": "NO APPROVAL",
@@ -58,6 +59,8 @@ def _say(step: Step) -> None:
             until = datetime.fromtimestamp(step.approval.expires_at, UTC).strftime(", until %Y-%m-%d %H:%M UTC")
         click.echo(f"  {clean(step.approval.path)}, asked for by {clean(step.approval.requested_by)}{until}:")
         click.echo(f"    {clean(step.approval.reason)}")
+        if step.later is not None:
+            click.echo(f"  committed later, by {step.later.rev[:12]} of {step.later.day}")
     elif step.kind in ("unapproved", "broken"):
         click.echo(f"  {clean(step.why or '')}")
 
@@ -83,4 +86,5 @@ def _plain(step: Step) -> dict[str, Any]:
             "expires_at": approval.expires_at,
         },
         "why": step.why,
+        "later": None if step.later is None else step.later.rev,
     }

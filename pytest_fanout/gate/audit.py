@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_fanout.config import Settings
 from pytest_fanout.gate.judgement import anchors_between
@@ -20,8 +20,8 @@ from pytest_fanout.store.looser import looser, stricter
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that one commit did. ``kind``: approved, tightening, waiver, unapproved, or broken: what it committed
-    cannot be read."""
+    """One thing that one commit did. ``kind``: approved, approved-later, tightening, waiver, unapproved, or broken (what
+    it committed cannot be read)."""
 
     commit: Commit
     subject: str  # agent class, "budget" or "fleet"
@@ -29,6 +29,7 @@ class Step:
     changes: tuple[Change, ...]
     approval: Approval | None = None
     why: str | None = None  # why nothing allowed it, or why it cannot be read
+    later: Commit | None = None  # of approved-later: the commit that brought the approval
 
 
 def steps(
@@ -37,7 +38,8 @@ def steps(
     """What the newest commits of the main line did to anchors and budget, newest first.
 
     Each step is judged by the rules of today, with its own day for the age of approvals: what was merged past the
-    gate stands out as ``unapproved``.
+    gate stands out as ``unapproved``. What a later commit approved while it still stood is ``approved-later``: a branch
+    may commit a file first and its approval after the run, and must where the file mends one that cannot be read.
 
     Args:
         agents: only steps of these classes; all, with budget and fleet, by default.
@@ -53,13 +55,47 @@ def steps(
             trees[at] = read_tree(repo, str(at), settings, str(at))
         return trees[at]
 
+    def made(commit: Commit, old: Tree, new: Tree) -> list[Step]:
+        return [*_of_budget(commit, old, new), *_of_anchors(commit, old, new, repo, settings)]
+
     found: list[Step] = []
-    for commit in main_line(repo, rev, [folder_of(settings)], most):
+    commits = main_line(repo, rev, [folder_of(settings)], most)
+    for place, commit in enumerate(commits):
         old, new = tree(commit.parent), tree(commit.rev)
-        made = [*_broken(commit, old, new), *_of_budget(commit, old, new)]
-        made += _of_anchors(commit, old, new, repo, settings)
-        found += [step for step in made if not agents or step.subject in agents]
+        for step in (*_broken(commit, old, new), *made(commit, old, new)):
+            if agents and step.subject not in agents:
+                continue
+            if step.kind == "unapproved":
+                step = _later(step, commits[:place][::-1], old, new, tree, made)
+            found.append(step)
     return found
+
+
+def _later(
+    step: Step,
+    after: Sequence[Commit],
+    old: Tree,
+    new: Tree,
+    tree: Callable[[str | None], Tree],
+    made: Callable[[Commit, Tree, Tree], list[Step]],
+) -> Step:
+    """The step with the approval that a later commit brought, as long as what it committed stood there unchanged.
+
+    Args:
+        after: the commits that follow it, oldest first.
+    """
+    for later in after:
+        then = tree(later.rev)
+        if _held(then, step.subject) != _held(new, step.subject):
+            break
+        for again in made(replace(step.commit, day=later.day), old, replace(new, approvals=then.approvals)):
+            if again.subject == step.subject and again.kind == "approved":
+                return replace(again, commit=step.commit, kind="approved-later", later=later)
+    return step
+
+
+def _held(tree: Tree, subject: str) -> str | None:
+    return {"budget": tree.budget.digest, "fleet": tree.fleet}.get(subject, tree.origin(subject))
 
 
 def _broken(commit: Commit, old: Tree, new: Tree) -> Iterator[Step]:

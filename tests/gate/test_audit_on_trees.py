@@ -13,11 +13,13 @@ from test_verdict_on_trees import GROWN, HEAD, LOOSE, SETTINGS, STRICT, Files, T
 
 from pytest_fanout.gate import audit
 from pytest_fanout.gate.audit import Step, steps
+from pytest_fanout.gate.tree import read_tree
 from pytest_fanout.store.baselines import build_baseline
 from pytest_fanout.store.history import Commit
 
 ANCHOR = build_baseline(make_run(), "support")
 BROKEN: Files = {"support.json": "{"}
+LOST_BUDGET = read_tree(Trees({HEAD: {"budget.toml": "x = ["}}), HEAD, SETTINGS, HEAD).budget.digest  # type: ignore[arg-type]
 
 
 def audited(
@@ -103,6 +105,32 @@ def test_steps_are_told_newest_first_and_of_chosen_classes(monkeypatch: pytest.M
     ]  # fmt: skip
     for agent, kinds in (("aaa", ["tightening", "unapproved"]), ("fleet", [])):
         assert [kind for _, kind in told(audited(monkeypatch, *files, agents=[agent]))] == kinds
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        # the file that mends a broken one first, its approval after the run
+        (({"budget.toml": "x = ["}, {"budget.toml": LOOSE},
+          {"budget.toml": LOOSE} | of_budget(LOST_BUDGET, DIGESTS[LOOSE])), ["approved-later"]),
+        ((BROKEN, anchored(), anchored() | GIVEN), ["unapproved"]),
+        ((anchored(), anchored(make_run(GROWN)), anchored(make_run(GROWN)) | GIVEN), ["approved-later"]),
+        # another growth lies between: the approval is of that one
+        ((anchored(), anchored(make_run(GROWN)), anchored(), anchored(make_run(GROWN)) | GIVEN),
+         ["approved", "tightening", "unapproved"]),
+        ((anchored() | GIVEN, anchored(make_run(GROWN)) | GIVEN, anchored(make_run(GROWN)) | GIVEN), ["unapproved"]),
+    ],
+)  # fmt: skip
+def test_an_approval_that_comes_later(
+    monkeypatch: pytest.MonkeyPatch, files: Sequence[Files], expected: list[str]
+) -> None:
+    """It counts, and the step says by which commit, as long as what the step committed still stands."""
+    found = audited(monkeypatch, *files)
+
+    assert [step.kind for step in found] == expected
+    assert [step.later.subject if step.later else None for step in found] == [
+        f"{2:040d}" if kind == "approved-later" else None for kind in expected
+    ]
 
 
 def test_a_step_says_what_changed_and_why_nothing_allowed_it(monkeypatch: pytest.MonkeyPatch) -> None:
