@@ -320,7 +320,7 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
     from pytest_fanout.capacity.figures import counted
     from pytest_fanout.cli import recordings
     from pytest_fanout.cli.console import table
-    from pytest_fanout.gate import read_anchors
+    from pytest_fanout.gate.tree import read_tree, refuse_lost
     from pytest_fanout.judge import stats_of
 
     if task is not None:
@@ -331,7 +331,10 @@ def show(agent: str | None, task: str | None, trial: int | None, of: str | None,
     agent = agent or of
     settings, repo = _project()
     rev = repo.head().rev
-    anchors = read_anchors(repo, rev, settings) if rev else {}
+    tree = read_tree(repo, rev, settings, "HEAD") if rev else None
+    if tree is not None:
+        refuse_lost(tree, (agent,) if agent else sorted({*tree.unreadable} - {"budget", "fleet"}))
+    anchors = tree.anchors if tree is not None else {}
     if agent is not None and agent not in anchors:
         raise UsageError(
             "unknown-agent",
@@ -442,7 +445,7 @@ def power(agents: tuple[str, ...]) -> None:
     """
     from pytest_fanout.cli import planning
 
-    planning.say_power(*_project(), agents, datetime.now(UTC).date())
+    planning.say_power(*_project(), agents)
 
 
 @main.command(short_help="How often an unchanged class is red.")
@@ -457,7 +460,7 @@ def selfcheck(agents: tuple[str, ...], draws: int) -> None:
     """
     from pytest_fanout.cli import planning
 
-    planning.say_selfcheck(*_project(), agents, draws, datetime.now(UTC).date())
+    planning.say_selfcheck(*_project(), agents, draws)
 
 
 @main.command(short_help="The gated figures of a run as OpenMetrics.")

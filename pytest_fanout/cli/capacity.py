@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -22,11 +21,11 @@ from pytest_fanout.cli.sweep import sweep_group
 from pytest_fanout.cli.traces import traces
 from pytest_fanout.config import Settings, find_settings
 from pytest_fanout.errors import ConfigError, UsageError, nearest
-from pytest_fanout.gate import committed_budget
 from pytest_fanout.gate.fleet import calibration_of, fleet_of
-from pytest_fanout.gate.tree import folder_of, read_file
+from pytest_fanout.gate.tree import folder_of, read_file, read_tree, refuse_lost
 from pytest_fanout.records import Calibration, Caps, Fleet, Projection
 from pytest_fanout.report import explained, explained_fleet, plan_page
+from pytest_fanout.store.budget import parse_budget
 from pytest_fanout.store.files import refuse_links, write_atomically
 from pytest_fanout.store.fleet import EXAMPLE
 
@@ -208,8 +207,13 @@ def _price(settings: Settings, base: Mapping[str, OfClass], run: Mapping[str, Of
 
 def _caps(settings: Settings, agents: Sequence[str]) -> dict[str, Caps]:
     repo = repository_of(settings)
-    head = repo.head()
-    budget, _ = committed_budget(repo, settings, None, head, today=datetime.now(UTC).date())
+    rev = repo.head().rev
+    if rev is None:
+        budget = parse_budget(None)
+    else:
+        tree = read_tree(repo, rev, settings, "HEAD")
+        refuse_lost(tree, ("budget",))
+        budget = tree.budget
     return {agent: budget.caps_for(agent) for agent in agents}
 
 

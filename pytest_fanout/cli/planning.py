@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 
 import click
 
 from pytest_fanout.cli.console import clean, table
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import UsageError
-from pytest_fanout.gate import committed_budget, read_anchors
+from pytest_fanout.gate.tree import read_tree, refuse_lost
 from pytest_fanout.judge import table_of_baseline
 from pytest_fanout.judge.arranged import FEWEST_TASKS
 from pytest_fanout.judge.power import power_of
@@ -22,10 +21,10 @@ from pytest_fanout.store.git import Repository
 HEADERS = ("class", "metric", "tasks", "trials", "a rerun moves a task by", "allowed", "found", "red", "for 25 %")
 
 
-def say_power(settings: Settings, repo: Repository, agents: tuple[str, ...], today: date) -> None:
+def say_power(settings: Settings, repo: Repository, agents: tuple[str, ...]) -> None:
     """One row a gated metric: the smallest growth that four of five draws find, and how many tasks +25 % takes."""
     rows = []
-    for agent, anchor, budget in _anchors(settings, repo, agents, today):
+    for agent, anchor, budget in _anchors(settings, repo, agents):
         for entry in power_of(table_of_baseline(anchor), budget.limits_for(agent), budget.judge_for(agent)):
             rows.append([clean(agent), clean(entry.metric), *_cells(entry)])
     if not rows:
@@ -55,9 +54,9 @@ def _cells(entry: Power) -> list[str]:
     return [*start, percent(1 + entry.noise).lstrip("+"), percent(entry.allowed), found, red, enough]
 
 
-def say_selfcheck(settings: Settings, repo: Repository, agents: tuple[str, ...], draws: int, today: date) -> None:
+def say_selfcheck(settings: Settings, repo: Repository, agents: tuple[str, ...], draws: int) -> None:
     """One line a class: how often draws of its own anchor are red."""
-    for agent, anchor, budget in _anchors(settings, repo, agents, today):
+    for agent, anchor, budget in _anchors(settings, repo, agents):
         if min(len(task.trials) for task in anchor.tasks.values()) < 2:
             raise UsageError(
                 "selfcheck-one-trial",
@@ -72,18 +71,18 @@ def say_selfcheck(settings: Settings, repo: Repository, agents: tuple[str, ...],
         )
 
 
-def _anchors(
-    settings: Settings, repo: Repository, agents: tuple[str, ...], today: date
-) -> Iterator[tuple[str, Baseline, Budget]]:
+def _anchors(settings: Settings, repo: Repository, agents: tuple[str, ...]) -> Iterator[tuple[str, Baseline, Budget]]:
     head = repo.head()
-    found = read_anchors(repo, head.rev, settings) if head.rev else {}
+    tree = read_tree(repo, head.rev, settings, "HEAD") if head.rev else None
+    if tree is not None:
+        refuse_lost(tree, ("budget", *(agents or sorted({*tree.unreadable} - {"fleet"}))))
+    found = tree.anchors if tree is not None else {}
     unknown = sorted(set(agents) - set(found))
-    if unknown or not found:
+    if tree is None or unknown or not found:
         raise UsageError(
             "no-anchor",
             f"HEAD holds no anchor of {', '.join(unknown)}" if unknown else "HEAD holds no anchor",
             mend='fanout-baseline accept --reason "…", then commit baselines/',
         )
-    budget, _ = committed_budget(repo, settings, None, head, today=today)
     for agent in sorted(agents or found):
-        yield agent, found[agent], budget
+        yield agent, found[agent], tree.budget

@@ -81,6 +81,7 @@ def plan_accept(
         NotAccepted: CI, a partial run, a shard, a run that was not measured or is of other inputs, a value above max,
             a secret.
         UsageError: the reason is too short, or a class is unknown.
+        ConfigError: budget.toml cannot be read.
         GitError: no repository, or no base commit.
     """
     _refuse_in_ci(ci)
@@ -91,6 +92,7 @@ def plan_accept(
         )
     if base.rev is None:
         raise GitError("no-base", base.problem or "no base commit was found", mend=FETCH_DEPTH)
+    work_tree_budget(settings)  # broken, it differs from every report's: that it is broken comes first
     _check_run(run, settings)
     head = repo.head()
     now = int(datetime(today.year, today.month, today.day, tzinfo=UTC).timestamp())

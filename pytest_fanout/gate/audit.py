@@ -20,7 +20,7 @@ from pytest_fanout.store.looser import looser, stricter
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that one commit did. ``kind``: approved, approved-later, tightening, waiver, unapproved, or broken (what
+    """One thing that one commit did. ``kind``: approved, approved-later, tightening, waiver, unapproved, broken (what
     it committed cannot be read)."""
 
     commit: Commit

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pytest_fanout.config import Settings
 from pytest_fanout.errors import IntegrityError
-from pytest_fanout.gate.tree import folder_of, read_file
+from pytest_fanout.gate.tree import folder_of, read_file, work_tree_budget
 from pytest_fanout.store.budget import DEFAULT_TEXT
 from pytest_fanout.store.files import refuse_links, write_atomically
 
@@ -26,6 +26,7 @@ def start(settings: Settings) -> Started:
 
     Raises:
         StorageError: a file could not be written.
+        ConfigError: the budget.toml that stands there cannot be read.
         IntegrityError: .gitignore or .gitattributes is not a text file; the baselines folder is a link.
     """
     written, kept = [], []
@@ -36,6 +37,7 @@ def start(settings: Settings) -> Started:
         write_atomically(budget, DEFAULT_TEXT.encode("utf-8"))
         written.append(name)
     else:
+        work_tree_budget(settings)  # one that cannot be read is said to be: nobody is advised to commit it
         kept.append(name)
     wanted = [(".gitignore", (REPORT, PAGE)), (".gitattributes", _attributes(settings))]
     for name, lines in wanted:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -172,6 +172,15 @@ def read_tree(repo: Repository, rev: str, settings: Settings, commit: str, *, is
         fleet = lose("fleet", error, entries.get("fleet.toml"))
     approvals = _approvals(repo, rev, f"{folder}/approvals", commit, [] if is_history else problems)
     return Tree(anchors, budget, fleet, approvals, tuple(problems), unreadable)
+
+
+def refuse_lost(tree: Tree, names: Iterable[str]) -> None:
+    """Raise IntegrityError where one of these (a class, "budget", "fleet") cannot be read: no default stands in."""
+    for name in names:
+        lost = tree.lost(name)
+        if lost is not None:
+            text, _, mend = lost.problem.text.partition("; mend: ")
+            raise IntegrityError(lost.problem.slug, text, mend=mend or None)
 
 
 def _digest_of(entry: Entry | None, error: FanoutError) -> str:

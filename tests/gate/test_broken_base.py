@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from gate_world import TODAY, TWENTY, World, git, make_run, slugs, started
 
 from pytest_fanout.cli.baseline import main
+from pytest_fanout.cli.capacity import _caps
+from pytest_fanout.errors import ConfigError, IntegrityError
 from pytest_fanout.gate import Accepted, accept
 from pytest_fanout.gate.audit import steps
 from pytest_fanout.records import Base, Change, Run, Verdict
@@ -46,9 +48,13 @@ def restore(world: World, run: Run | None = None) -> None:
 
 
 def accepted(world: World, run: Run) -> Accepted:
+    return accepted_as_is(world, world.measured(run))
+
+
+def accepted_as_is(world: World, run: Run) -> Accepted:
     repo = world.repo
     return accept(
-        world.measured(run),
+        run,
         repo,
         world.settings,
         reason=REASON,
@@ -234,3 +240,47 @@ def test_the_audit_names_what_broke_and_what_mended_it(world: World, monkeypatch
     said = CliRunner().invoke(main, ["log", "--agent", "budget"], catch_exceptions=False).output
     assert "budget: BROKEN  broken\n  baselines/budget.toml: is not valid TOML" in said
     assert "  budget budget.toml: cannot be read -> sha256:" in said
+
+
+MARKS = "schema = 1\n<<<<<<< HEAD\n"
+
+
+def said(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, list(words), catch_exceptions=False)
+    return done.exit_code, done.output.partition("\n  see:")[0]
+
+
+def test_no_command_takes_the_defaults_in_place_of_a_broken_budget(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`power` and `selfcheck` judge by nothing else; `show` needs the anchors only, and refuses those."""
+    world.write("baselines/budget.toml", MARKS)
+    world.commit("broken")
+    monkeypatch.chdir(world.folder)
+    expected = (
+        "error: baselines/budget.toml:2: holds the marks of an unresolved merge conflict (in HEAD)\n"
+        "  mend: resolve the conflict and commit the file"
+    )
+
+    assert [said("power"), said("selfcheck")] == [(4, expected), (4, expected)]
+    assert said("show")[0] == 0
+    with pytest.raises(IntegrityError, match=r"baselines/budget.toml:2: .* \(in HEAD\)"):
+        _caps(world.settings, ["support"])
+
+    world.write("baselines/support.json", BROKEN["support.json"])
+    world.commit("broken as well")
+    assert [said("show")[0], said("show", "support")[0]] == [4, 4]
+
+
+def test_a_broken_budget_of_the_work_tree_is_said_to_be_broken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`init` advises nobody to commit it, and `accept` does not call the report one of another tree."""
+    run = world.measured(make_run())
+    world.write("baselines/budget.toml", MARKS)
+    monkeypatch.chdir(world.folder)
+
+    code, words = said("init")
+
+    assert (code, "budget.toml:2: holds the marks of an unresolved merge conflict" in words) == (2, True)
+    with pytest.raises(ConfigError, match=r"budget.toml:2: holds the marks") as caught:
+        accepted_as_is(world, run)
+    assert caught.value.slug == "conflict-marks"
