@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_fanout.meter.outflow import is_over
+from pytest_fanout.meter.reader import peer_of
 from pytest_fanout.records import Attempt, Exchange, HttpAnswer, HttpRequest
 from pytest_fanout.wire.thinning import can_thin, thin
 
@@ -72,6 +73,7 @@ class Flight:
         "layer",
         "live_input",
         "method",
+        "no_key",
         "opened",
         "outcome",
         "pending",
@@ -125,6 +127,7 @@ class Flight:
         self.site: str | None = None  # name of the call site, where the code gives one
         self.pending: str | None = None  # id of the background run that it has begun
         self.opened: Outgoing | None = None
+        self.no_key: str | None = None  # the variable that is not set, where its dummy goes out all the same
         self.reply: HttpAnswer | None = None
         self.replayed: Replayed | None = None
         self.status: int | None = None
@@ -153,6 +156,10 @@ class Flight:
         """The response's head has arrived."""
         self.status = status
         self.response_headers = headers
+        if self.no_key is not None and status in (401, 403) and self.scope is not None:
+            text = f"{self.method} {peer_of(self.url)[0]} was answered {status}, and {self.no_key} is not set"
+            mend = f"export {self.no_key}=... before pytest starts"
+            self.scope.add_problem("key-not-set", f"{text}: a dummy went out in its place\n  mend: {mend}", "notice")
 
     def chunk(self, data: bytes) -> None:
         self.chunk_ns.append(time.perf_counter_ns())

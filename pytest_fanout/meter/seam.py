@@ -327,6 +327,8 @@ class Seam:
         if missing is not None and target.role == "model" and not is_loopback(target.host):
             text = self.missing_key(missing, flight.method, target.host, scope)
             return self._refused(flight, 401, "missing-key", text)
+        if target.role == "model":
+            flight.no_key = missing  # of a server on this machine, which may need none
         if self.outflow is not None and flight.counted:
             flight.turn = self.outflow.ask(scope.agent if scope is not None else None, request_tokens(flight.body))
             if flight.turn is None:

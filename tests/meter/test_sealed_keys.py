@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -128,6 +129,31 @@ def test_bypass_of_the_seam_holds_a_dummy(model: ModelServer, monkeypatch: pytes
         run_task(meter, agent)
 
     assert model.log[0].headers["authorization"].startswith("Bearer fanout-sealed-OPENAI_API_KEY-")
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 500])
+def test_a_server_here_that_wants_the_key_which_is_not_set(model: ModelServer, status: int) -> None:
+    """key-not-set: it gets a dummy, which one without keys takes; where it refuses, the variable is named, once."""
+    model.restart([{"status": status}] * 2 if status != 200 else None)
+
+    def agent() -> None:
+        with openai.OpenAI(base_url=model.base_url + "/v1", max_retries=0) as client:
+            for _ in range(2):
+                with contextlib.suppress(openai.APIStatusError):
+                    client.chat.completions.create(**chat())
+
+    with metering() as meter:
+        result = run_task(meter, agent)
+
+    assert [key_in(entry.headers)[:29] for entry in model.log] == ["fanout-sealed-OPENAI_API_KEY-"] * 2
+    told = [(problem.verdict, problem.text) for problem in result.trace.problems if problem.slug == "key-not-set"]
+    assert told == [
+        (
+            "notice",
+            f"POST 127.0.0.1 was answered {status}, and OPENAI_API_KEY is not set: a dummy went out in its place\n"
+            "  mend: export OPENAI_API_KEY=... before pytest starts",
+        )
+    ] * (status in (401, 403))
 
 
 def test_missing_key_is_named() -> None:
