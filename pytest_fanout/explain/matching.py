@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from pytest_fanout.explain.learning import Site, place_of
 from pytest_fanout.explain.templates import alikeness, words
+from pytest_fanout.records import CallSite
 
 #: A pair that scores less is one site gone and one new. Of 1: words 0.5, place in the flow 0.2, tools 0.2, API 0.1.
-_ENOUGH = 0.5
+ENOUGH = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def match(base: Sequence[Site], run: Sequence[Site]) -> tuple[Pair, ...]:
     words_base, words_run = ([words(site.text) for site in side] for side in (left_base, left_run))
     scores = [
         (
-            -_score(old, new, orders_base[id(old)] - orders_run[id(new)], words_base[at_base], words_run[at_run]),
+            -score(old, new, orders_base[id(old)] - orders_run[id(new)], words_base[at_base], words_run[at_run]),
             at_run,
             at_base,
         )
@@ -59,7 +60,7 @@ def match(base: Sequence[Site], run: Sequence[Site]) -> tuple[Pair, ...]:
     ]
     taken_base, taken_run = set(), set()
     for score, at_run, at_base in sorted(scores):
-        if -score >= _ENOUGH and at_run not in taken_run and at_base not in taken_base:
+        if -score >= ENOUGH and at_run not in taken_run and at_base not in taken_base:
             found.append((left_base[at_base], left_run[at_run]))
             taken_base.add(at_base)
             taken_run.add(at_run)
@@ -111,7 +112,10 @@ def _orders(sites: Sequence[Site]) -> dict[int, float]:
     return {id(site): bisect_left(places, place_of(site)) / last for site in sites}
 
 
-def _score(old: Site, new: Site, moved: float, words_old: Sequence[str], words_new: Sequence[str]) -> float:
+def score(
+    old: Site | CallSite, new: Site | CallSite, moved: float, words_old: Sequence[str], words_new: Sequence[str]
+) -> float:
+    """How much two sites are alike, from 0 to 1; ``moved``: 0 (the same place in the flow) to 1 (its two ends)."""
     tools_old, tools_new = set(old.tools), set(new.tools)
     tools = len(tools_old & tools_new) / len(tools_old | tools_new) if tools_old | tools_new else 1.0
     return 0.5 * alikeness(words_old, words_new) + 0.2 * (1 - abs(moved)) + 0.2 * tools + 0.1 * (old.api == new.api)

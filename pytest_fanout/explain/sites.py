@@ -1,16 +1,19 @@
 """Which call sites an agent's calls come from, base beside run, and how they add up to the delta.
 
-A site is compared by its fingerprint: a reworded prompt is one site gone and one new.
+A site is compared by its fingerprint. Those that only one side has are paired by what is known of them, the first words
+of their prompts, their tools and API: a reworded prompt, or another model, is a site that changed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from pytest_fanout.explain.matching import ENOUGH, score
+from pytest_fanout.explain.templates import words
 from pytest_fanout.records import CallSite, SiteDelta, SiteStats, TaskRun
 
 #: Trials whose count is one: a stale, invalid or crashed trial was cut short, and would look like calls saved.
@@ -72,29 +75,60 @@ def site_stats(tasks: Sequence[TaskRun], agent: str) -> SiteStats:
 def compare_sites(agent: str, base: SiteStats | None, run: Sequence[TaskRun]) -> tuple[SiteDelta, ...]:
     """Each site of base or run with its calls per trial, largest change first.
 
-    A site that one side does not have has 0 calls there. Without base stats, or without a trial of the class, there is
-    nothing to compare: empty.
+    A site that one side does not have has 0 calls there; one that changed is described as it is in the run. Without
+    base stats, or without a trial of the class, there is nothing to compare: empty.
     """
     stats = site_stats(run, agent)
     if base is None or base.weight == 0 or stats.weight == 0:
         return ()
     described = {site.fingerprint: site for site in (*base.sites, *stats.sites)}
+    changed = _changed(base, stats, described)  # in the run -> in the base
+    paired = set(changed.values())
     deltas = []
-    for fingerprint in sorted(set(base.calls) | set(stats.calls)):
-        before, after = _per_trial(base, fingerprint, 100), _per_trial(stats, fingerprint, 100)
+    for fingerprint in sorted((set(base.calls) | set(stats.calls)) - paired):
+        was = changed.get(fingerprint, fingerprint)
+        before, after = _per_trial(base, was, 100), _per_trial(stats, fingerprint, 100)
         deltas.append(
             SiteDelta(
                 agent=agent,
                 site=described.get(fingerprint, CallSite(fingerprint, "unknown", None, (), "(not described)")),
                 calls_base=before,
                 calls_run=after,
-                tokens_base=_tokens(base, fingerprint),
+                tokens_base=_tokens(base, was),
                 tokens_run=_tokens(stats, fingerprint),
-                change=_change(base, stats, fingerprint, before, after),
+                change="changed" if was != fingerprint else _change(base, stats, fingerprint, before, after),
             )
         )
     deltas.sort(key=lambda d: (-abs((d.calls_run or 0) - (d.calls_base or 0)), d.site.label, d.site.fingerprint))
     return tuple(deltas)
+
+
+def _changed(base: SiteStats, run: SiteStats, described: Mapping[str, CallSite]) -> dict[str, str]:
+    """Which site that only the run has is which that only the base has, by what is alike, then by calls.
+
+    The place in the flow is known where each side has one site only; else it counts as another one.
+    """
+    told = [
+        [
+            one
+            for one in sorted(side.calls)
+            if side.calls[one] and not other.calls.get(one) and one in described and described[one].api != "unknown"
+        ]
+        for side, other in ((base, run), (run, base))
+    ]
+    is_one = sum(map(bool, base.calls.values())) == sum(map(bool, run.calls.values())) == 1
+    found: dict[str, str] = {}
+    pairs = []
+    for old in told[0]:
+        for new in told[1]:
+            one, other = described[old], described[new]
+            alike = score(one, other, 0.0 if is_one else 1.0, words(one.label), words(other.label))
+            if alike >= ENOUGH:
+                pairs.append((-alike, abs(_per_trial(base, old, 100) - _per_trial(run, new, 100)), old, new))
+    for _, _, old, new in sorted(pairs):
+        if new not in found and old not in found.values():
+            found[new] = old
+    return found
 
 
 def decompose(base: SiteStats, run: SiteStats) -> Parts:

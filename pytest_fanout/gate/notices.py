@@ -14,7 +14,7 @@ from pytest_fanout.gate.loosening import pass_share_fell
 from pytest_fanout.gate.provisional import provisional_words
 from pytest_fanout.gate.trials import trials_of
 from pytest_fanout.judge import TrialTable
-from pytest_fanout.judge.comparison import tasks_needed
+from pytest_fanout.judge.comparison import table_of_baseline, tasks_needed
 from pytest_fanout.judge.distribution import mean
 from pytest_fanout.records import MEASURED, Baseline, JudgeRules, MetricResult, Problem, Run
 
@@ -37,7 +37,14 @@ def notices_of(
     def notice(slug: str, text: str) -> Problem:
         return Problem(slug, f"{agent}: {text}", "notice", agent)
 
-    bare = [metric.name for metric in metrics if metric.gated and metric.scope == "all" and metric.evidence is None]
+    bare = [
+        metric.name
+        for metric in metrics
+        if metric.gated
+        and metric.scope == "all"
+        and metric.evidence is None
+        and not (anchor is not None and _repeats(anchor, metric.name))
+    ]
     if measured.draw in ("new", "mixed") and bare and anchor is not None:
         yield notice(
             "noise-not-considered",
@@ -81,6 +88,13 @@ def notices_of(
     if draws > 2 and measured.draw in ("new", "mixed"):
         text = f"some trials are on draw {draws} of the very same requests: recording until green is not evidence"
         yield notice("redrawn", text)
+
+
+def _repeats(anchor: Baseline, name: str) -> bool:
+    """Whether all trials of each task are alike to the call, by two or more of them: then raw numbers have no noise."""
+    tool, bracket, rest = name.rpartition("]")  # the name of a tool may hold a point, as may that of a percentile
+    rows = table_of_baseline(anchor).column(tool + bracket + rest.partition(".")[0]).values()
+    return bool(rows) and all(len(row) > 1 and None not in row and len(set(row)) == 1 for row in rows)
 
 
 def _of_age(

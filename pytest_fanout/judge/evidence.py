@@ -318,6 +318,7 @@ class _Costs(TypedDict, total=False):
     finds_of: str | None
     finds: float | None
     finds_one_less: float | None
+    finds_trials: int | None
 
 
 def _what_limits_cost(case: Case, family: int, ahead: Foreseen) -> _Costs:
@@ -329,6 +330,7 @@ def _what_limits_cost(case: Case, family: int, ahead: Foreseen) -> _Costs:
         costs["finds_of"] = metric
         costs["finds"] = _rounded(ahead.finds(metric, needed))
         costs["finds_one_less"] = _rounded(ahead.finds(metric, one_less))
+        costs["finds_trials"] = ahead.trials
     return costs
 
 

@@ -101,6 +101,9 @@ class Comparison:
     finds_of: str | None = None  # the metric in which one limit less shows most; None: nothing gated has noise
     finds: float | None = None  # the smallest ratio of it, over all tasks, that four of five draws find at that level
     finds_one_less: float | None = None  # the same, had the run one limit less
+    finds_trials: int | None = (
+        None  # the new trials of a task that it is found with: all that the looks are planned for
+    )
     permutations: int = 0  # the most that a test took; 0: none was needed
     seed: int = 0
     new: tuple[str, ...] = ()

@@ -111,7 +111,8 @@ class ClassResult:
 
 @dataclass(frozen=True, slots=True)
 class SiteDelta:
-    """Calls per task at one call site, in hundredths, base beside run; ``change``: new, gone, more, fewer, same."""
+    """Calls per task at one call site, in hundredths, base beside run; ``change``: new, gone, changed, more, fewer,
+    same."""
 
     agent: str
     site: CallSite

@@ -71,7 +71,12 @@ def _cost(comparison: Comparison) -> str:
     text += f", one chance of a false alarm for all: growth needs p {comparison.level:.2g}"
     less = f"{comparison.level_one_less:.2g}"
     if comparison.finds is not None:
-        text += f", and {percent(comparison.finds)} of {comparison.finds_of} is found in four of five draws"
-        less += f" and {percent(comparison.finds_one_less or comparison.finds)}"
+        found, with_less = percent(comparison.finds), percent(comparison.finds_one_less or comparison.finds)
+        text += f", and {found} of {comparison.finds_of} is found in four of five draws"
+        if comparison.finds_trials is not None:
+            text += f" of {counted(comparison.finds_trials, 'trial')}"
+        if with_less == found:  # it hides nothing that is told
+            return text
+        less += f" and {with_less}"
     # with a single limit there is none to leave out
     return text if comparison.tests < 3 else f"{text} ({less} with one limit less)"

@@ -162,14 +162,20 @@ def _apart(delta: SiteDelta, beside: Sequence[SiteDelta]) -> str:
     """What tells a site from another of its class with the same label."""
     own = delta.site
     alike = [
-        other.site
+        other
         for other in beside
         if other.agent == delta.agent and other.site.label == own.label and other.site.fingerprint != own.fingerprint
     ]
-    if any(other.tools != own.tools for other in alike):
+    if any(other.site.tools != own.tools for other in alike):
         return f", tools {', '.join(own.tools)}" if own.tools else ", no tools"
-    same = any((other.model, other.api) == (own.model, own.api) for other in alike)
+    same = any(
+        (other.site.model, other.site.api) == (own.model, own.api) and _sides(other) & _sides(delta) for other in alike
+    )
     return ", one of several prompts that begin so" if same else ""
+
+
+def _sides(delta: SiteDelta) -> set[str]:
+    return {"base", "run"} - {{"new": "base", "gone": "run"}.get(delta.change, "")}
 
 
 def _hundredths(value: int | None) -> str:
@@ -177,8 +183,8 @@ def _hundredths(value: int | None) -> str:
 
 
 def told_sites(verdict: Verdict) -> list[SiteDelta]:
-    """Call sites that are new, run more often, or are gone; what costs most first. Explained classes are left out."""
-    order = {"new": 0, "more": 1, "gone": 2}
+    """Call sites that are new, run more often, changed or gone; what costs most first, without explained classes."""
+    order = {"new": 0, "more": 1, "changed": 2, "gone": 3}
     explained = {item.agent for item in verdict.explanations if any(f.label == "observed" for f in item.findings)}
     told = [delta for delta in verdict.sites if delta.change in order and delta.agent not in explained]
     return sorted(

@@ -127,13 +127,61 @@ def test_new_and_fewer():
     ]
 
 
-def test_reworded_prompt_is_one_gone_and_one_new():
-    """Sites are compared by fingerprint only: another prompt is another site."""
-    run = [run_of("a", verify=2)]
+def stats_of(calls, *sites):
+    return SiteStats("support", 1, sites, {one.fingerprint: calls for one in sites}, {})
 
-    deltas = compare_sites("support", site_stats([run_of("a", plan=2)], "support"), run)
 
-    assert [(d.site.label, d.change) for d in deltas] == [("plan", "gone"), ("verify", "new")]
+def run_at(*told):
+    """One trial with so many calls at each site."""
+    by_site = {one.fingerprint: count for one, count in told}
+    samples = {"fanout": sum(by_site.values())}
+    described = tuple(one for one, _ in told)
+    return [TaskRun("support", "a", 1, "ok", True, samples, sites=by_site, call_sites=described)]
+
+
+def test_reworded_prompt_is_the_same_site():
+    """The only prompt of each side, with the tools and API that it had: one site that changed, as it is now."""
+    old, new = site(4, "You are a shop's agent."), site(5, "Help the customers.")
+
+    assert [
+        (d.site, d.calls_base, d.calls_run, d.change)
+        for d in compare_sites("support", stats_of(2, old), run_at((new, 3)))
+    ] == [(new, 200, 300, "changed")]
+
+
+def test_of_several_prompts_those_that_begin_alike_are_one():
+    """A blank more behind the first words, or another model: changed. What has nothing in common is gone and new."""
+    old, plan = site(4, "You are a shop's support agent."), site(5, "You plan what to look up.")
+    new, other = site(6, old.label), CallSite("7" * 16, plan.api, "m-2", plan.tools, plan.label)
+
+    deltas = compare_sites("support", stats_of(1, old, plan, VERIFY), run_at((new, 1), (other, 1), (SEARCH, 1)))
+
+    assert {(d.site.fingerprint, d.change) for d in deltas} == {
+        (new.fingerprint, "changed"),
+        (other.fingerprint, "changed"),
+        (VERIFY.fingerprint, "gone"),
+        (SEARCH.fingerprint, "new"),
+    }
+
+
+def test_one_more_prompt_that_begins_so_is_new():
+    """Of two that begin as the one that is gone does, the one that is called as often is the one that changed."""
+    old = site(4, "You are a shop's support agent.")
+    more, same = site(5, old.label), site(6, old.label)
+
+    deltas = compare_sites("support", stats_of(2, old), run_at((more, 7), (same, 2)))
+
+    assert {(d.site.fingerprint, d.change) for d in deltas} == {
+        (same.fingerprint, "changed"),
+        (more.fingerprint, "new"),
+    }
+
+
+def test_calls_without_a_site_are_never_a_site_that_changed():
+    """Nothing is known of them."""
+    deltas = compare_sites("support", stats_of(2, NO_SITE), run_at((PLAN, 2)))
+
+    assert {d.change for d in deltas} == {"gone", "new"}
 
 
 def test_hundredths_are_rounded_half_up():

@@ -21,6 +21,8 @@ GATED = MetricResult("fanout.p95", 19, 19, 20, False, True, 20, 20)
 RULES = JudgeRules(trials=5, sessions=1)
 SETTLED = {task: values * 5 for task, values in TWENTY.items()}
 ANCHOR = build_baseline(make_run(SETTLED), "support")
+#: One trial of each task has a call more than the others.
+WAVERING = build_baseline(make_run({task: [*values * 4, values[0] + 1] for task, values in TWENTY.items()}), "support")
 
 
 def told(
@@ -60,13 +62,35 @@ def test_a_settled_class_is_told_nothing() -> None:
 )
 def test_raw_numbers_of_a_new_draw_are_told(draw: str, changes: Mapping[str, Any], bare: bool) -> None:
     """A limit on all tasks that no evidence was sought for."""
-    found = told(None, replace(GATED, **changes), draw=draw)
+    found = told(None, replace(GATED, **changes), anchor=WAVERING, draw=draw)
 
     words = (
         "fanout.p95 of a new draw stood against raw numbers, which an unchanged agent alone moves by 20 to 40 %: that "
         "is wrong in 20 to 50 % of identical agents"
     )
     assert found == ({"noise-not-considered": words} if bare else {})
+
+
+def test_raw_numbers_that_repeat_to_the_call_have_no_noise() -> None:
+    """All five trials of each task are alike: whoever judges them raw is not wrong. One trial alone tells nothing."""
+    one_each = build_baseline(make_run(TWENTY), "support")
+
+    assert "noise-not-considered" not in told(None, GATED, draw="new")
+    assert "noise-not-considered" in told(None, GATED, draw="new", anchor=one_each)
+
+
+@pytest.mark.parametrize(("trials", "said"), [([2, 2], False), ([2, 3], True)])
+def test_the_noise_of_a_tool_is_its_own(trials: Sequence[int], said: bool) -> None:
+    """Its name may hold a point."""
+    run = make_run({"a": [5, 5], "b": [5, 5]})
+    tasks = tuple(
+        replace(task, samples={**task.samples, "tool_calls[web.search]": trials[task.trial - 1]}) for task in run.tasks
+    )
+    metric = replace(GATED, name="tool_calls[web.search].p99.9")
+
+    found = told(None, metric, draw="new", anchor=build_baseline(replace(run, tasks=tasks), "support"))
+
+    assert ("noise-not-considered" in found) == said
 
 
 def test_without_an_anchor_no_draw_is_a_new_one() -> None:

@@ -70,12 +70,30 @@ def test_a_further_limit_is_said_to_cost_what_it_hides() -> None:
     assert (one.finds or 0) < (both.finds or 0)
     assert texts(one)[-1] == (
         "2 tests in this run, one chance of a false alarm for all: growth needs p 0.0091, and +16 % of fanout is found "
-        "in four of five draws"
+        "in four of five draws of 5 trials"
     )
     assert texts(both)[-1] == (
         "4 tests in this run, one chance of a false alarm for all: growth needs p 0.0043, and +18 % of fanout is found "
-        "in four of five draws (0.0091 and +16 % with one limit less)"
+        "in four of five draws of 5 trials (0.0091 and +16 % with one limit less)"
     )
+
+
+def test_a_further_limit_that_hides_nothing_is_not_told() -> None:
+    """+17.6 % and +17.7 % are both 18 %: that costs nothing that could be seen."""
+    both = judged(calls(20, 5, seed=4), calls(20, 2, seed=31), FANOUT, TOKENS)
+    alike = replace(both, finds=1.177, finds_one_less=1.176)
+
+    assert texts(alike)[-1].endswith(", and +18 % of fanout is found in four of five draws of 5 trials")
+
+
+def test_what_is_found_is_that_of_all_trials_however_few_ran() -> None:
+    """After one trial of five the figure is that of five, as ``power`` has it in its last column, and says so."""
+    base = calls(20, 5, seed=4)
+
+    after_one, after_two = judged(base, calls(20, 1, seed=31)), judged(base, calls(20, 2, seed=31))
+
+    assert (after_one.finds, after_one.finds_trials) == (after_two.finds, 5)
+    assert texts(after_one)[-1].endswith("four of five draws of 5 trials")
 
 
 def test_the_cost_is_told_of_the_metric_that_has_any() -> None:

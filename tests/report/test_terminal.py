@@ -455,7 +455,7 @@ def test_the_class_that_a_problem_names_stands_before_it_once() -> None:
 
 
 def test_sites_that_begin_alike_are_told_apart() -> None:
-    """A prompt that was reworded behind its first words is one site gone and one new: no text stands there twice."""
+    """No text stands there twice, and only prompts of one side are several."""
     old = CallSite("aa", "openai.chat", "m", (), "You answer the customers of the shop")
     new, more = replace(old, fingerprint="bb"), replace(old, fingerprint="cc", tools=("search",))
     deltas = [
@@ -465,7 +465,12 @@ def test_sites_that_begin_alike_are_told_apart() -> None:
     ]
 
     assert [site_text(delta, deltas[:2]).partition("), ")[0] for delta in deltas[:2]] == [
-        'gone in a: "You answer the customers of the shop" (m, one of several prompts that begin so',
+        'gone in a: "You answer the customers of the shop" (m',
+        'new call site in a: "You answer the customers of the shop" (m',
+    ]
+    both = [replace(deltas[0], change="changed"), deltas[1]]
+    assert [site_text(delta, both).partition("), ")[0] for delta in both] == [
+        'changed in a: "You answer the customers of the shop" (m, one of several prompts that begin so',
         'new call site in a: "You answer the customers of the shop" (m, one of several prompts that begin so',
     ]
     assert [site_text(delta, deltas[1:]).partition("), ")[0] for delta in deltas[1:]] == [
