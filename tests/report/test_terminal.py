@@ -332,6 +332,23 @@ def test_trials_that_ended_badly_and_the_models_that_served_are_listed() -> None
     assert "          model m, served by m-2026" in shown
 
 
+def test_trials_that_ended_badly_say_which_cap_and_which_error() -> None:
+    """Every cap once; of errors the first line, two of them, each at most a hundred characters."""
+    tasks = (
+        trial("support", "a", status="capped", capped="tokens", error="BudgetExceeded: stopped"),
+        trial("support", "b", status="capped", capped="fanout"),
+        trial("support", "c", status="timeout", capped="wall_seconds"),
+        trial("support", "d", status="failed", error="OSError: no\nmore"),
+        trial("support", "e", status="failed", error="KeyError: x"),
+        trial("support", "f", status="failed", error="TypeError: y"),
+    )
+    shown = terminal.render(run(*tasks), Verdict("pass", (CALM,), (), BASE, HEAD)).split("\n")
+
+    assert "          capped: 2 trials of a, b (by fanout, tokens)" in shown
+    assert "          timeout: 1 trial of c (by wall_seconds)" in shown
+    assert "          failed: 3 trials of d, e, f: KeyError: x; OSError: no and 1 more" in shown
+
+
 def _shown(*trials: TaskRun, **fields: Any) -> str:
     research = result("research", "stale", draw="none", stale=tuple(t.task for t in trials if t.status == "stale"))
     return terminal.render(run(*trials, **fields), Verdict("stale", (research,), (), BASE, HEAD))
