@@ -217,7 +217,11 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
     if session.partial:
         stopped = any(problem.slug == "spend-limit" for problem in run.problems)
         left_out = "a selection and the spend limit" if stopped else "a selection"
-        texts.append(f"partial {tasks}/{session.expected}: {left_out} left tasks out; nothing can be accepted from it")
+        part, what = f"partial {tasks}/{session.expected}", "tasks"
+        classes = sorted(set(run.agents) - {trial.agent for trial in run.tasks})
+        if tasks >= session.expected and classes:  # each task of the classes that were selected ran
+            part, what = "partial", f"{'a class' if len(classes) == 1 else 'classes'} ({summary.listed(classes, 5)})"
+        texts.append(f"{part}: {left_out} left {what} out; nothing can be accepted from it")
     left = [
         f"{count:,} {word}"
         for word, count in (

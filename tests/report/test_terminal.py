@@ -26,7 +26,7 @@ from pytest_fanout.records import (
     Verdict,
 )
 from pytest_fanout.report import markdown, terminal
-from pytest_fanout.report.facts import site_text
+from pytest_fanout.report.facts import session_texts, site_text
 from pytest_fanout.report.page.render import render as render_page
 from pytest_fanout.report.printable import width
 from pytest_fanout.report.summary import first_line, headline, problem_groups
@@ -489,3 +489,13 @@ def test_sites_that_begin_alike_are_told_apart() -> None:
         'new call site in a: "You answer the customers of the shop" (m, no tools',
         'new call site in a: "You answer the customers of the shop" (m, tools search',
     ]
+
+
+def test_a_selection_that_left_a_whole_class_out_names_it() -> None:
+    """Each task of the class that was selected ran: ``partial 1/1: tasks were left out`` would be no help."""
+    facts = SessionFacts(expected=1, collected=1, ran=1, partial=True)
+    shown = run(trial("support", "a"), agents=("support", "triage"), session=facts)
+
+    assert "partial: a selection left a class (triage) out; nothing can be accepted from it" in session_texts(
+        shown, Verdict("pass", (CALM,), (), BASE, HEAD)
+    )
