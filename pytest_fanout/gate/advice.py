@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_fanout.gate.commands import LIVE, RECORD, WHOLE
+from pytest_fanout.gate.commands import AGAIN, LIVE, RECORD, WHOLE
 from pytest_fanout.gate.few_trials import agents_of, enough, fewest_of, record_others
 from pytest_fanout.records import OUTCOMES, Budget, ClassResult, Run, Verdict
 
@@ -47,7 +47,10 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
     if verdict.verdict == "shard":
         say("fanout-baseline combine --report GLOB, with the reports of all shards; a shard alone is never judged")
     stands_in_the_way = cause(run)
-    if stands_in_the_way is not None:
+    if stands_in_the_way == "interrupted":
+        told = next(problem.text for problem in run.problems if problem.slug == "interrupted")
+        say(told.partition(f"{AGAIN}: ")[2] or AGAIN)
+    elif stands_in_the_way is not None:
         say(f"mend what [{stands_in_the_way}] says, then: {again}")
     elif verdict.verdict == "invalid":
         say(f"mend what is named above, then: {again}")
