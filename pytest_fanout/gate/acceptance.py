@@ -20,7 +20,7 @@ from pytest_fanout.gate.classes import worst
 from pytest_fanout.gate.commands import RECORD
 from pytest_fanout.gate.draws import draws_of, grown_by_evidence
 from pytest_fanout.gate.drift import drift_lines
-from pytest_fanout.gate.few_trials import few_words
+from pytest_fanout.gate.few_trials import agents_of, few_words
 from pytest_fanout.gate.inputs import changed_inputs, inputs_now, other_recordings
 from pytest_fanout.gate.judgement import evaluate
 from pytest_fanout.gate.listing import listed
@@ -167,12 +167,27 @@ def _refuse_in_ci(ci: bool) -> None:
         )
 
 
+def _left_out(run: Run) -> str:
+    """What a partial run did not run: whole classes, and tasks of those that ran."""
+    ran = {(task.agent, task.task) for task in run.tasks}
+    classes = sorted(agents_of(run) - {agent for agent, _ in ran})
+    said = []
+    if classes:
+        said.append(f"{listed(classes)} {'was' if len(classes) == 1 else 'were'} not run")
+    for agent in sorted(agents_of(run) - set(classes)):
+        tasks = sorted(task for task in run.definitions.get(agent, {}) if (agent, task) not in ran)
+        if tasks:
+            said.append(f"{listed(tasks)} of {agent} {'was' if len(tasks) == 1 else 'were'} left out")
+    return " and ".join(said) or "tasks were left out"
+
+
 def _check_run(run: Run, settings: Settings) -> None:
     whole = "run `pytest --fanout-budget` on the whole class, then accept again"
     if run.session.shard:
         raise NotAccepted("accept-shard", f"the report is of shard {run.session.shard} only", mend=whole)
     if run.session.partial:
-        raise NotAccepted("accept-partial", "the report is of a partial run: tasks were left out", mend=whole)
+        mend = "run `pytest --fanout-budget` without -k, -m, node ids or --fanout-agent, then accept again"
+        raise NotAccepted("accept-partial", f"the report is of a partial run: {_left_out(run)}", mend=mend)
     if run.mode == "live":
         raise NotAccepted(
             "accept-live",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_fanout.gate.commands import LIVE, RECORD, WHOLE
+from pytest_fanout.gate.commands import AGAIN, LIVE, RECORD, WHOLE
 from pytest_fanout.gate.few_trials import agents_of, enough, fewest_of, record_others
 from pytest_fanout.records import OUTCOMES, Budget, ClassResult, Run, Verdict
 
@@ -47,7 +47,10 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
     if verdict.verdict == "shard":
         say("fanout-baseline combine --report GLOB, with the reports of all shards; a shard alone is never judged")
     stands_in_the_way = cause(run)
-    if stands_in_the_way is not None:
+    if stands_in_the_way == "interrupted":
+        told = next(problem.text for problem in run.problems if problem.slug == "interrupted")
+        say(told.partition(f"{AGAIN}: ")[2] or AGAIN)
+    elif stands_in_the_way is not None:
         say(f"mend what [{stands_in_the_way}] says, then: {again}")
     elif verdict.verdict == "invalid":
         say(f"mend what is named above, then: {again}")
@@ -73,7 +76,7 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
         if _is_acceptable(result) and not blocked:
             for step in before:
                 say(step)
-            if run.mode != "live":
+            if run.mode != "live" and not run.session.partial:  # accept refuses both
                 say(accept)
         if result.verdict == "approved" and budget is not None:
             for step in _after_accepting(result, run, budget):
@@ -87,8 +90,13 @@ def next_steps(verdict: Verdict, run: Run, folder: str, kept: str, budget: Budge
     if slugs & {"budget-loosened", "budget-replaced", "fleet-changed"}:
         if run.mode == "live" or run.session.partial:
             say(WHOLE)
-        say('fanout-baseline accept --reason "…"')
-    waits = run.mode != "live" and verdict.verdict in ("no-baseline", "unapproved", "mismatch", "regressed")
+        if not run.session.partial:
+            say('fanout-baseline accept --reason "…"')
+    waits = (
+        run.mode != "live"
+        and not run.session.partial
+        and verdict.verdict in ("no-baseline", "unapproved", "mismatch", "regressed")
+    )
     nothing_to_accept = "over-max" in slugs or slugs == _STOPPED_ALONE
     if waits and (not nothing_to_accept or any("fanout-baseline accept" in step for step in steps)):
         say(f"git add {kept} && git commit, once accepted")
@@ -124,6 +132,8 @@ def _after_accepting(result: ClassResult, run: Run, budget: Budget) -> list[str]
     if _lacks_trials(result.agent, run, budget):
         return _record_others([result.agent], run, budget)
     if fewest_of(run, result.agent) >= enough(budget.judge_for(result.agent)):
+        if run.session.partial:
+            return [WHOLE]
         return [f'fanout-baseline accept --agent {result.agent} --reason "…"']
     return []
 

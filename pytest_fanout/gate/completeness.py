@@ -293,7 +293,8 @@ def of_session(run: Run) -> Iterator[Problem]:
             "mend: add one with the hook pytest_fanout_codecs",
             "invalid",
         )
-    if facts.pytest_exit in (2, 3, 4, 5):
+    is_told = any(problem.slug == "interrupted" and problem.verdict == "incomplete" for problem in run.problems)
+    if facts.pytest_exit in (2, 3, 4, 5) and not (facts.pytest_exit == 2 and is_told):
         yield Problem(
             "pytest-stopped",
             f"pytest itself ended with exit code {facts.pytest_exit}; mend: see its own output above",

@@ -49,7 +49,7 @@ def few_words(anchor: Baseline, run: Run, rules: JudgeRules, *, is_committed: bo
     others = len(agents_of(run)) > 1
     accept = f'fanout-baseline accept --agent {agent} --reason "…"' if is_committed else "accept"
     if is_committed and fewest_of(run, agent) >= enough(rules):
-        mend = accept
+        mend = f"{WHOLE}, then {accept}" if run.session.partial else accept
     else:
         command = record_others(run, agent, rules, alone=others)
         whole = f"{WHOLE}, then " if others else ""

@@ -139,7 +139,12 @@ def _of_commits(repo: Repository | None, base: Base, head: Head) -> list[Problem
         problems.append(Problem("not-a-gate", f"not a gate result: the base ({base.source}) is HEAD itself", "notice"))
     if head.dirty:
         problems.append(
-            Problem("uncommitted", "the work tree differs from HEAD; only what is committed was read", "notice")
+            Problem(
+                "uncommitted",
+                "the work tree differs from HEAD: budget, fleet, anchors and approvals were read from commits; agents, "
+                "eval sets and recordings ran as they stand in the work tree",
+                "notice",
+            )
         )
     return problems
 

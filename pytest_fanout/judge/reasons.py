@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_fanout.judge.arranged import FEWEST_TASKS, SHARES, Shown, Test
@@ -14,6 +15,8 @@ from pytest_fanout.records import Needs, Reason, Runaway
 RECORD = "pytest --fanout-budget --fanout-mode=record"
 #: Above this SD of the logarithm within tasks, so few tasks cannot show what the dearest of them do.
 NOISY = 0.5
+#: Tasks that a reason names; the others are counted.
+NAMED = 5
 
 
 def reasons_of(
@@ -45,14 +48,18 @@ def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
                 'mend: bring it back, or have it approved: fanout-baseline accept --reason "…"'
             )
             yield Reason("growth-found", text, "regressed")
-    for stray in strays:
-        if stray.repeated:
-            text = (
-                f"{_stray(stray)}, in {stray.beyond} of {_trials(stray.trials)}: it repeats; mend: find the loop, or "
-                'have it approved: fanout-baseline accept --reason "…"'
-            )
-            yield Reason("runaway-repeated", text, "regressed")
-    if any(word == "regressed" for word in verdicts.values()) or any(stray.repeated for stray in strays):
+    repeated = [stray for stray in strays if stray.repeated]
+    grew = any(word == "regressed" for word in verdicts.values())
+    if repeated:
+        why, mend = "it repeats" if len(repeated) == 1 else "they repeat", "find the loop"
+        if any(word == "regressed" and _grew_as_a_whole(case, test) for test, word in verdicts.items()):
+            why, mend = f"{why}, and the class grew as a whole", "bring it back"
+        text = (
+            f"{_strays(repeated)}, in {_beyond_of(repeated)}: {why}; mend: {mend}, or "
+            'have it approved: fanout-baseline accept --reason "…"'
+        )
+        yield Reason("runaway-repeated", text, "regressed")
+    if grew or repeated:
         return
     for test, word in verdicts.items():
         finding = case.findings.get(test)
@@ -87,10 +94,25 @@ def _against(case: Case, verdicts: Mapping[Test, str], strays: Sequence[Runaway]
         text = f"after {_trials(arranged.whole)} {what}; mend: run {_trials(needs.trials, 'more')}: {RECORD}"
         yield Reason("evidence-open", text, "inconclusive")
     if needs.why == "backstop":
-        for stray in strays:
-            if stray.task in needs.tasks:
-                text = f"{_stray(stray)}: whether it repeats has to be seen; mend: {RECORD}"
-                yield Reason("runaway-open", text, "inconclusive")
+        unsure = [stray for stray in strays if stray.task in needs.tasks]
+        if unsure:
+            again = "it repeats" if len(unsure) == 1 else "they repeat"
+            text = f"{_strays(unsure)}: whether {again} has to be seen; mend: {RECORD}"
+            yield Reason("runaway-open", text, "inconclusive")
+
+
+def _grew_as_a_whole(case: Case, test: Test) -> bool:
+    """Whether most tasks took more than the limit allows: what all of them do is no loop of some."""
+    if test.statistic != "body":
+        return False
+    before, after = case.arranged.anchor.column(test.metric), case.arranged.run.column(test.metric)
+    ratios = []
+    for task in case.arranged.tasks:
+        known = [value for value in before[task] if value is not None]
+        new = [value for value in after[task] if value is not None]
+        if known and new:
+            ratios.append(statistics.median(new) / max(statistics.median(known), 1))
+    return bool(ratios) and statistics.median(ratios) > case.told(test).threshold
 
 
 def _notices(
@@ -101,10 +123,9 @@ def _notices(
             entry = case.seen[-1].plain[test]
             text = f"~ {_of(test)}: best guess {_size(entry.effect, entry)}{_ruled_out(entry)}"
             yield Reason("growth-not-ruled-out", text, "notice")
-    for stray in strays:
-        if not stray.repeated:
-            text = f"{_stray(stray)}, in {stray.beyond} of {_trials(stray.trials)}"
-            yield Reason("runaway", text, "notice")
+    alone = [stray for stray in strays if not stray.repeated]
+    if alone:
+        yield Reason("runaway", f"{_strays(alone)}, in {_beyond_of(alone)}", "notice")
     noises = {metric: noise for metric, noise in (case.seen[-1].noises if case.seen else {}).items() if noise}
     yield from _beyond(foreseen)
     noisy = {metric: noise for metric, noise in noises.items() if noise > NOISY and metric not in SHARES}
@@ -189,6 +210,25 @@ def _grown(entry: Shown, chance: str) -> str:
     verb = "rose" if entry.scale == "share" else "grew"
     size = _size(entry.effect, entry).lstrip("+")
     return f"{_of(entry.test)} {verb} by {size}{_ends(entry)}, {chance}"
+
+
+def _strays(strays: Sequence[Runaway]) -> str:
+    """The tasks of a class that ran away: one with its figures; of several the names, and figures of the furthest."""
+    furthest = _furthest(strays)
+    if len(strays) == 1:
+        return _stray(furthest)
+    names = ", ".join(stray.task for stray in strays[:NAMED])
+    more = f" and {len(strays) - NAMED} more" if len(strays) > NAMED else ""
+    return f"{len(strays)} tasks ran away: {names}{more}; furthest: {_stray(furthest)}"
+
+
+def _furthest(strays: Sequence[Runaway]) -> Runaway:
+    return max(strays, key=lambda stray: stray.value / stray.bound)
+
+
+def _beyond_of(strays: Sequence[Runaway]) -> str:
+    furthest = _furthest(strays)
+    return f"{furthest.beyond} of {_trials(furthest.trials)}"
 
 
 def _stray(stray: Runaway) -> str:

@@ -105,15 +105,29 @@ def class_texts(run: Run, result: ClassResult) -> list[str]:
 
 
 def _ended_otherwise(trials: Sequence[TaskRun]) -> list[str]:
-    """``capped: 2 trials of a, b`` for each way in which trials did not end well; stale ones have a section."""
-    ended: dict[str, list[str]] = {}
+    """``capped: 2 trials of a, b (by fanout)`` for each way in which trials did not end well, with what ended them: the
+    caps, or the errors that were raised; stale ones have a section."""
+    ended: dict[str, list[TaskRun]] = {}
     for trial in trials:
         if trial.status not in ("ok", "stale"):
-            ended.setdefault(trial.status, []).append(trial.task)
-    return [
-        f"{status}: {counted(len(tasks), 'trial')} of {summary.listed(dict.fromkeys(sorted(tasks)), 5)}"
-        for status, tasks in sorted(ended.items())
-    ]
+            ended.setdefault(trial.status, []).append(trial)
+    texts = []
+    for status, mine in sorted(ended.items()):
+        tasks = dict.fromkeys(sorted(trial.task for trial in mine))
+        text = f"{status}: {counted(len(mine), 'trial')} of {summary.listed(tasks, 5)}"
+        caps = sorted({trial.capped for trial in mine if trial.capped})
+        errors = sorted({_error(trial.error) for trial in mine if trial.error and not trial.capped})
+        if caps:
+            text += f" (by {summary.listed(caps, 5)})"
+        if errors:
+            text += f": {'; '.join(errors[:2])}" + (f" and {len(errors) - 2} more" if len(errors) > 2 else "")
+        texts.append(text)
+    return texts
+
+
+def _error(error: str) -> str:
+    """The first line of what a trial raised, short enough for a line of the report."""
+    return summary.shortened(error.strip().partition("\n")[0], 100)
 
 
 def _leftovers(trials: Sequence[TaskRun]) -> list[str]:
@@ -209,7 +223,11 @@ def session_texts(run: Run, verdict: Verdict) -> list[str]:
     if session.partial:
         stopped = any(problem.slug == "spend-limit" for problem in run.problems)
         left_out = "a selection and the spend limit" if stopped else "a selection"
-        texts.append(f"partial {tasks}/{session.expected}: {left_out} left tasks out; nothing can be accepted from it")
+        part, what = f"partial {tasks}/{session.expected}", "tasks"
+        classes = sorted(set(run.agents) - {trial.agent for trial in run.tasks})
+        if tasks >= session.expected and classes:  # each task of the classes that were selected ran
+            part, what = "partial", f"{'a class' if len(classes) == 1 else 'classes'} ({summary.listed(classes, 5)})"
+        texts.append(f"{part}: {left_out} left {what} out; nothing can be accepted from it")
     left = [
         f"{count:,} {word}"
         for word, count in (

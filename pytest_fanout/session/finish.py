@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pytest_fanout import gate
 from pytest_fanout.config import Settings, is_ci
 from pytest_fanout.errors import FanoutError, GitError, UsageError
@@ -34,6 +36,7 @@ from pytest_fanout.records import (
     Totals,
     Verdict,
 )
+from pytest_fanout.session.interrupted import interrupted
 from pytest_fanout.session.looks.ending import left_out, superseded
 from pytest_fanout.store.git import Repository
 from pytest_fanout.store.masking import Masker
@@ -155,6 +158,7 @@ class Finish:
     masker: Masker
     page: Page | None = None
     report: Path | None = None
+    command: str | None = None  # that was given, where it may be shown
 
     def judge(
         self, profiles: Callable[[], Sequence[Any]] = tuple, codecs: Callable[[], Sequence[Any]] = tuple
@@ -264,7 +268,10 @@ class Finish:
                     "incomplete",
                 )
             )
-        if lost and not (told.collection_failed or told.refused):
+        ended_well = not (told.collection_failed or told.refused)
+        if self.pytest_exit == pytest.ExitCode.INTERRUPTED and ended_well and not told.stopped:
+            problems.append(interrupted(lost, self.command, records=self.mode in ("record", "rerecord")))
+        elif lost and ended_well:
             shown = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
             problems.append(
                 Problem(

@@ -25,6 +25,7 @@ from pytest_fanout.session.branching import branching_of
 from pytest_fanout.session.extensions import codecs_of, profiles_of, redacted
 from pytest_fanout.session.failures import TrialFailed, first_error
 from pytest_fanout.session.finish import Finish, Told, worker_lost
+from pytest_fanout.session.interrupted import command_of
 from pytest_fanout.session.items import TRIAL_FIXTURE, EvalFile, EvalItem, MeasuredTask, marked_task, running_as
 from pytest_fanout.session.junit import properties_of, tell_gate
 from pytest_fanout.session.looks.ending import beyond, end_draws
@@ -454,6 +455,7 @@ class FanoutSession:
             narrowed=bool(self.only),
             base_option=self.config.getoption("fanout_base"),
             pytest_exit=int(session.exitstatus),
+            command=command_of(self.config.invocation_params.args),
             masker=self.masker,
             page=self.page,
             report=self.report,

@@ -35,6 +35,7 @@ SEE = "\n  see: docs/messages.md#"
 GROWN = {**TWENTY, "t19": [25], "t20": [25]}
 REASON = "The planner now verifies its citations."
 AGAIN = "\n  mend: mend that first, then run `pytest --fanout-budget` again"
+UNSELECTED = "\n  mend: run `pytest --fanout-budget` without -k, -m, node ids or --fanout-agent, then accept again"
 WHOLE = "\n  mend: run `pytest --fanout-budget` on the whole class, then accept again"
 
 
@@ -290,7 +291,19 @@ def refused_runs() -> list[tuple[str, Run, dict[str, Any], str]]:
             "partial",
             replace(run, session=partial),
             {},
-            f"the report is of a partial run: tasks were left out{WHOLE}{SEE}accept-partial",
+            f"the report is of a partial run: tasks were left out{UNSELECTED}{SEE}accept-partial",
+        ),
+        (
+            "class",
+            replace(run, session=partial, agents=("support", "triage")),
+            {},
+            f"the report is of a partial run: triage was not run{UNSELECTED}{SEE}accept-partial",
+        ),
+        (
+            "task",
+            replace(run, session=partial, tasks=tuple(task for task in run.tasks if task.task != "t01")),
+            {},
+            f"the report is of a partial run: t01 of support was left out{UNSELECTED}{SEE}accept-partial",
         ),
         (
             "live",

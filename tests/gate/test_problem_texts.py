@@ -328,7 +328,8 @@ def test_an_edited_work_tree_is_said(tmp_path: Path) -> None:
     problems = evaluate(run, world.repo, world.settings, today=TODAY, now=NOW).problems
 
     assert [f"{problem.slug}: {problem.text}" for problem in problems] == [
-        "uncommitted: the work tree differs from HEAD; only what is committed was read"
+        "uncommitted: the work tree differs from HEAD: budget, fleet, anchors and approvals were read from commits; "
+        "agents, eval sets and recordings ran as they stand in the work tree"
     ]
 
 

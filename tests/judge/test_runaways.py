@@ -12,6 +12,8 @@ from pytest_fanout.records import Comparison, Needs
 #: Fifty quiet tasks: no trial of the anchor is three times the others.
 BASE = calls(50, 5, seed=1, noise=0.1)
 
+APPROVED = 'have it approved: fanout-baseline accept --reason "…"'
+
 
 def judged(run: Calls, base: Calls = BASE) -> Comparison:
     return judge_draws({"support": drawn(base, run)})["support"]
@@ -81,3 +83,39 @@ def test_the_chance_of_a_runaway_is_that_of_the_anchors_own_trials() -> None:
 
     assert once == pytest.approx(1.5 / 11)
     assert again == pytest.approx(0.2)
+
+
+def test_tasks_of_a_class_that_run_away_are_one_reason() -> None:
+    """Five are named, the others counted, and the figures are those of the furthest."""
+    run = calls(50, 3, seed=2, noise=0.1)
+    for number in range(1, 8):
+        run[f"t{number:03}"] = [10 * max(BASE[f"t{number:03}"]) + number] * 3
+
+    texts = [reason.text for reason in judged(run).reasons if reason.slug.startswith("runaway")]
+
+    (text,) = texts
+    assert text.startswith("7 tasks ran away: t001, t002, t003, t004, t005 and 2 more; furthest: fanout of t0")
+    assert text.endswith(f"in 3 of 3 trials: they repeat; mend: find the loop, or {APPROVED}")
+
+
+def test_a_class_that_grew_as_a_whole_is_not_told_to_find_a_loop() -> None:
+    """All fifty tasks take ten times as many calls."""
+    run = {task: [10 * max(row)] * 3 for task, row in BASE.items()}
+
+    (text,) = [reason.text for reason in judged(run).reasons if reason.slug.startswith("runaway")]
+
+    assert text.startswith("50 tasks ran away: t000, t001, t002, t003, t004 and 45 more; furthest: fanout of t0")
+    assert text.endswith(f"they repeat, and the class grew as a whole; mend: bring it back, or {APPROVED}")
+
+
+def test_tasks_that_ran_away_once_are_one_notice() -> None:
+    """Of three tasks one trial of three did."""
+    run = calls(50, 3, seed=2, noise=0.1)
+    for number in (1, 2, 3):
+        run[f"t{number:03}"][0] = 10 * max(BASE[f"t{number:03}"])
+
+    (reason,) = [reason for reason in judged(run).reasons if reason.slug.startswith("runaway")]
+
+    assert (reason.slug, reason.verdict) == ("runaway", "notice")
+    assert reason.text.startswith("3 tasks ran away: t001, t002, t003; furthest: fanout of t00")
+    assert reason.text.endswith("in 1 of 3 trials")

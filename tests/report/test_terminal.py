@@ -26,7 +26,7 @@ from pytest_fanout.records import (
     Verdict,
 )
 from pytest_fanout.report import markdown, terminal
-from pytest_fanout.report.facts import site_text
+from pytest_fanout.report.facts import session_texts, site_text
 from pytest_fanout.report.page.render import render as render_page
 from pytest_fanout.report.printable import width
 from pytest_fanout.report.summary import first_line, headline, problem_groups
@@ -332,6 +332,23 @@ def test_trials_that_ended_badly_and_the_models_that_served_are_listed() -> None
     assert "          model m, served by m-2026" in shown
 
 
+def test_trials_that_ended_badly_say_which_cap_and_which_error() -> None:
+    """Every cap once; of errors the first line, two of them, each at most a hundred characters."""
+    tasks = (
+        trial("support", "a", status="capped", capped="tokens", error="BudgetExceeded: stopped"),
+        trial("support", "b", status="capped", capped="fanout"),
+        trial("support", "c", status="timeout", capped="wall_seconds"),
+        trial("support", "d", status="failed", error="OSError: no\nmore"),
+        trial("support", "e", status="failed", error="KeyError: x"),
+        trial("support", "f", status="failed", error="TypeError: y"),
+    )
+    shown = terminal.render(run(*tasks), Verdict("pass", (CALM,), (), BASE, HEAD)).split("\n")
+
+    assert "          capped: 2 trials of a, b (by fanout, tokens)" in shown
+    assert "          timeout: 1 trial of c (by wall_seconds)" in shown
+    assert "          failed: 3 trials of d, e, f: KeyError: x; OSError: no and 1 more" in shown
+
+
 def _shown(*trials: TaskRun, **fields: Any) -> str:
     research = result("research", "stale", draw="none", stale=tuple(t.task for t in trials if t.status == "stale"))
     return terminal.render(run(*trials, **fields), Verdict("stale", (research,), (), BASE, HEAD))
@@ -477,3 +494,13 @@ def test_sites_that_begin_alike_are_told_apart() -> None:
         'new call site in a: "You answer the customers of the shop" (m, no tools',
         'new call site in a: "You answer the customers of the shop" (m, tools search',
     ]
+
+
+def test_a_selection_that_left_a_whole_class_out_names_it() -> None:
+    """Each task of the class that was selected ran: ``partial 1/1: tasks were left out`` would be no help."""
+    facts = SessionFacts(expected=1, collected=1, ran=1, partial=True)
+    shown = run(trial("support", "a"), agents=("support", "triage"), session=facts)
+
+    assert "partial: a selection left a class (triage) out; nothing can be accepted from it" in session_texts(
+        shown, Verdict("pass", (CALM,), (), BASE, HEAD)
+    )

@@ -42,6 +42,7 @@ from pytest_fanout.records import (
 from pytest_fanout.session import api
 from pytest_fanout.session.failures import first_error
 from pytest_fanout.session.finish import Finish, Told
+from pytest_fanout.session.interrupted import command_of
 from pytest_fanout.session.items import EvalItem, MeasuredTask, TrialFailed, read_out
 from pytest_fanout.session.masking import MaskedReports
 from pytest_fanout.session.proof import Proof
@@ -656,3 +657,36 @@ def test_a_call_site_has_a_name_of_one_line(name: str) -> None:
         f"call_site() takes a name of 1 to 64 printable characters, not {name!r:.80}\n"
         '  mend: with pytest_fanout.call_site("planner"): ...' + SEE + "bad-call-site"
     )
+
+
+GIVEN = ("--fanout-budget", "--fanout-mode=record", "--fanout-trials=3")
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_an_interrupted_run_is_told_to_run_the_same_command_again(tmp_path: Path, early: bool) -> None:
+    """Nobody has to find out what ended it, or to configure what is there; what stands next is a command to copy."""
+    told = Told() if early else measured_as("a")
+    if not early:
+        told.selected |= {"b", "c"}
+    finish = replace(finish_of(told, tmp_path), pytest_exit=2, mode="record", command=command_of(GIVEN))
+
+    run, verdict = finish.judge()
+
+    lost = "" if early else ", and 2 trials gave no number"
+    command = "pytest --fanout-budget --fanout-mode=record --fanout-trials=3"
+    text = f"the run was interrupted{lost}; what was recorded is kept; mend: run the same command again: {command}"
+    assert run.problems == (Problem("interrupted", text, "incomplete"),)
+    assert verdict.outcome == "not_measured"
+    assert command in verdict.next
+    assert "configure an agent" not in str(verdict)
+    assert "pytest-stopped" not in {problem.slug for problem in verdict.problems}
+
+
+def test_a_command_with_options_of_other_plugins_is_not_repeated(tmp_path: Path) -> None:
+    """They may hold a password; a live run has kept nothing."""
+    assert command_of(["tests", "-k", "a or b", "--fanout-budget"]) == "pytest tests -k 'a or b' --fanout-budget"
+    assert command_of(["--password=x", "--fanout-budget"]) is None
+    run, verdict = replace(finish_of(measured_as("a"), tmp_path), pytest_exit=2, mode="live").judge()
+
+    assert [problem.text for problem in run.problems] == ["the run was interrupted; mend: run the same command again"]
+    assert "run the same command again" in verdict.next
