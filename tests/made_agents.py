@@ -51,11 +51,13 @@ class Made:
         at: int | None = None,
         sdk: str = "",
         served: str | None = None,
+        spent: int | None = None,
         **settings: Any,
     ) -> dict[str, Any]:
         """Ask and be answered; gives the assistant's message to send back.
 
-        Texts among ``turns`` are the user's. ``uses``: the tools that the answer asks for, by name.
+        Texts among ``turns`` are the user's. ``uses``: the tools that the answer asks for, by name. ``spent``: input
+        tokens, where a character is no token.
         """
         said = [turn if isinstance(turn, dict) else {"role": "user", "content": turn} for turn in turns]
         if system:
@@ -72,7 +74,7 @@ class Made:
             ]
         sent = json.dumps(body, sort_keys=True).encode()
         usage = {
-            "prompt_tokens": length(sent),
+            "prompt_tokens": length(sent) if spent is None else spent,
             "completion_tokens": len(answer) + reasoning,
             "prompt_tokens_details": {"cached_tokens": cached},
             "completion_tokens_details": {"reasoning_tokens": reasoning},

@@ -24,6 +24,7 @@ from pytest_fanout.explain.parts import (
     order_of,
     refused_attempts,
     sums,
+    unchanged_input,
 )
 from pytest_fanout.explain.places import AddedLine
 from pytest_fanout.records import ClassTotal, ExplainedSite, Explanation, Part, Samples, VisitedTrial
@@ -78,6 +79,7 @@ def explain(
     totals: list[ClassTotal] = []
     parts: list[Part] = []
     said: dict[str, Said] = {}
+    unchanged = unchanged_input(pairs, before, after)
     for metric in METRICS:
         values = [_means(side, metric) for side in (base, run)]
         if any(values[0].get(task) is None or values[1].get(task) is None for task in shared):
@@ -96,7 +98,7 @@ def explain(
             if metric == "attempts":
                 refused = refused_attempts(after, tasks) - refused_attempts(before, tasks)
             totals.append(total)
-            parts += _parts(total, known, tasks, pairs, sides, refused)
+            parts += _parts(total, known, tasks, pairs, sides, refused, unchanged)
     changes = changes_of(pairs, before, after)
     labels = labels_of(pairs)
     explanation = Explanation(
@@ -186,6 +188,7 @@ def _parts(
     pairs: Sequence[Pair],
     sides: Sequence[Sums | None],
     refused: Fraction,
+    unchanged: Mapping[str, frozenset[str]],
 ) -> list[Part]:
     """The parts of a delta, what is of no site among them, so that they add up to it."""
     found: list[Part] = []
@@ -194,7 +197,7 @@ def _parts(
     if total.delta != shared:
         found.append(Part(metric, scope, "evalset", None, total.delta - shared))
     if sides[0] is not None and sides[1] is not None:
-        found += decomposed(sides[0], sides[1], pairs, metric, scope)
+        found += decomposed(sides[0], sides[1], pairs, metric, scope, unchanged)
     if refused:
         found.append(Part(metric, scope, "refused", None, refused))
     if rest := total.delta - sum((part.value for part in found), Fraction(0)):

@@ -50,7 +50,7 @@ def match(base: Sequence[Site], run: Sequence[Site]) -> tuple[Pair, ...]:
     words_base, words_run = ([words(site.text) for site in side] for side in (left_base, left_run))
     scores = [
         (
-            -score(old, new, orders_base[id(old)] - orders_run[id(new)], words_base[at_base], words_run[at_run]),
+            -likeness(old, new, orders_base[id(old)] - orders_run[id(new)], words_base[at_base], words_run[at_run]),
             at_run,
             at_base,
         )
@@ -112,7 +112,7 @@ def _orders(sites: Sequence[Site]) -> dict[int, float]:
     return {id(site): bisect_left(places, place_of(site)) / last for site in sites}
 
 
-def score(
+def likeness(
     old: Site | CallSite, new: Site | CallSite, moved: float, words_old: Sequence[str], words_new: Sequence[str]
 ) -> float:
     """How much two sites are alike, from 0 to 1; ``moved``: 0 (the same place in the flow) to 1 (its two ends)."""

@@ -8,6 +8,7 @@ A group that one side does not have is all calls. A site that one side does not 
 Parts of calls: new, gone, begun (more conversations), wider (begun while another one of the site is under way), turn
 (longer conversations), repeated (identical calls, one directly after the other), again (identical calls with others
 between them), reasked (answers that were rejected).
+Input that is alike to the letter on both sides has no part: its tokens are only known by its share of characters.
 Parts of a call: prompt, tools, asked (what is new in it), resent (what was said before), results (of tools), output,
 reasoning, retries, cache (input that the cache no longer serves; in uncached_tokens only).
 Of no site: evalset (tasks that came, went or were redefined), refused (attempts of calls that no model answered),
@@ -120,14 +121,54 @@ def sums(trials: Sequence[VisitedTrial], groups: Groups, metric: str, tasks: Ite
     return Sums(dict(per_call), dict(per_amount))
 
 
-def decomposed(base: Sums, run: Sums, pairs: Sequence[Pair], metric: str, scope: str) -> list[Part]:
-    """The parts of what the calls of both sides come to, larger first. Parts of 0 are left out."""
+def unchanged_input(
+    pairs: Sequence[Pair], base: Sequence[VisitedTrial], run: Sequence[VisitedTrial]
+) -> dict[str, frozenset[str]]:
+    """By site, the kinds of input that are alike to the letter in all its calls, ``prompt`` and ``tools``.
+
+    What is told of them by characters alone is no growth of theirs. With another model a text may be other tokens.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for pair in pairs:
+        if pair.base is None or pair.run is None:
+            continue
+        sides = [
+            [trials[at].visits[number] for at, number in site.visits]
+            for trials, site in ((base, pair.base), (run, pair.run))
+        ]
+        models = [{(visit.model, visit.served) for visit in side} for side in sides]
+        if models[0] != models[1]:
+            continue
+        visits = [*sides[0], *sides[1]]
+        kept = set()
+        if len({visit.tools for visit in visits}) == 1:
+            kept.add("tools")
+        if len({visit.system for visit in visits}) == 1 and pair.base.lead == pair.run.lead:
+            kept.add("prompt")
+        found[pair.key] = frozenset(kept)
+    return found
+
+
+def decomposed(
+    base: Sums,
+    run: Sums,
+    pairs: Sequence[Pair],
+    metric: str,
+    scope: str,
+    unchanged: Mapping[str, frozenset[str]],
+) -> list[Part]:
+    """The parts of what the calls of both sides come to, larger first. Parts of 0 are left out.
+
+    Args:
+        unchanged: kinds of input by site. What sharing out by characters moves there belongs to the input that moved.
+    """
     found: dict[tuple[str, str, tuple[str, ...]], Fraction] = defaultdict(Fraction)
     state = {pair.key: "new" if pair.base is None else "gone" if pair.run is None else "" for pair in pairs}
     names = sorted({name for side in (base, run) for _, name in side.amounts})
     for group in sorted({*base.calls, *run.calls}):
         key, kind, after = group
         n0, n1 = (side.calls.get(group, Fraction(0)) for side in (base, run))
+        grown: dict[str, Fraction] = {}
         for name in names:
             a0, a1 = (side.amounts.get((group, name), Fraction(0)) for side in (base, run))
             if state[key]:
@@ -136,9 +177,22 @@ def decomposed(base: Sums, run: Sums, pairs: Sequence[Pair], metric: str, scope:
             m1 = a1 / n1 if n1 else a0 / n0
             m0 = a0 / n0 if n0 else m1
             found[kind, key, after] += (n1 - n0) * (m0 + m1) / 2
-            found[name, key, ()] += (n0 + n1) / 2 * (m1 - m0)
+            grown[name] = (n0 + n1) / 2 * (m1 - m0)
+        for name, value in _folded(grown, unchanged.get(key, frozenset())).items():
+            found[name, key, ()] += value
     parts = [Part(metric, scope, kind, key, value, after) for (kind, key, after), value in found.items() if value]
     return sorted(parts, key=order_of)
+
+
+def _folded(grown: Mapping[str, Fraction], unchanged: frozenset[str]) -> dict[str, Fraction]:
+    """Growth by component, that of input that did not change added to the input that moved most."""
+    out = {name: value for name, value in grown.items() if name not in unchanged}
+    rest = sum((value for name, value in grown.items() if name in unchanged), Fraction(0))
+    if rest:
+        moved = [name for name in _INPUT if out.get(name)]
+        into = max(moved, key=lambda name: abs(out[name]), default="asked")
+        out[into] = out.get(into, Fraction(0)) + rest
+    return out
 
 
 def refused_attempts(trials: Sequence[VisitedTrial], tasks: Sequence[str]) -> Fraction:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pytest_fanout.explain.matching import ENOUGH, score
+from pytest_fanout.explain.matching import ENOUGH, likeness
 from pytest_fanout.explain.templates import words
 from pytest_fanout.records import CallSite, SiteDelta, SiteStats, TaskRun
 
@@ -122,7 +122,7 @@ def _changed(base: SiteStats, run: SiteStats, described: Mapping[str, CallSite])
     for old in told[0]:
         for new in told[1]:
             one, other = described[old], described[new]
-            alike = score(one, other, 0.0 if is_one else 1.0, words(one.label), words(other.label))
+            alike = likeness(one, other, 0.0 if is_one else 1.0, words(one.label), words(other.label))
             if alike >= ENOUGH:
                 pairs.append((-alike, abs(_per_trial(base, old, 100) - _per_trial(run, new, 100)), old, new))
     for _, _, old, new in sorted(pairs):

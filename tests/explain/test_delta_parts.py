@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_agents import Made, side
+from made_agents import Made, side, tool
 
 from pytest_fanout.explain.explain import Side, explain
 from pytest_fanout.explain.parts import shared_out
@@ -135,6 +135,28 @@ def test_tokens_that_are_not_known_are_not_explained() -> None:
 def test_shares_of_a_count_add_up_to_it() -> None:
     """10 tokens over 1, 1 and 1 characters are 4, 3 and 3: the largest rest first, then by name."""
     assert shared_out(10, {"a": 1, "b": 1, "c": 1}) == {"a": 4, "b": 3, "c": 3}
+
+
+def test_what_did_not_change_takes_no_more_tokens() -> None:
+    """A longer question of 150 tokens more: by characters the tools and the prompt would have most of them."""
+
+    def asking(question: str, spent: int, **changed: str) -> Callable[[Made], None]:
+        def agent(made: Made) -> None:
+            definition = tool("search", changed.get("tool", "Finds pages."))
+            made.call("You search.", [question], tools=[definition], model=changed.get("model", "m-1"), spent=spent)
+
+        return agent
+
+    base = side(asking("why?", 100))
+
+    assert parts(told(base, side(asking("why is that so?", 250))), "tokens") == {"asked": 150}
+    # all input is alike: it is told as more input, of nothing in particular
+    assert parts(told(base, side(asking("why?", 250))), "tokens") == {"asked": 150}
+    # the definition changed: it is what moved, and the prompt still did not
+    other = parts(told(base, side(asking("why?", 250, tool="Finds pages, and all that is on them."))), "tokens")
+    assert (other["tools"] > 100, "prompt" in other, sum(other.values())) == (True, False, 150)
+    # another model may make other tokens of the same text
+    assert set(parts(told(base, side(asking("why?", 250, model="m-2"))), "tokens")) == {"asked", "prompt", "tools"}
 
 
 CALLS = st.lists(st.tuples(st.sampled_from("pqr"), st.integers(1, 30), st.booleans()), max_size=5)
