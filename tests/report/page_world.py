@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gate_world import EVALSET, NOW, World, make_run, sha
+from lxml import html
 from made_agents import Made, tool
 
 from pytest_fanout.gate.costs import with_costs
@@ -111,3 +114,18 @@ def made_red(root: Path) -> Told:
     verdict = with_costs(verdict, run, world.repo, world.settings)
     verdict = with_explanations(verdict, run, world.repo, world.settings, lambda: partial(turns_of, codecs=()))
     return Told(run, verdict, past_of(verdict, world.repo, world.settings))
+
+
+def tree(text: str) -> Any:
+    return html.document_fromstring(text)
+
+
+def words(element: Any) -> str:
+    return " ".join(element.text_content().split())
+
+
+def data(text: str) -> dict[str, Any]:
+    (element,) = tree(text).xpath("//script")
+    assert element.get("type") == "application/json"
+    found: dict[str, Any] = json.loads(element.text)
+    return found

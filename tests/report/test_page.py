@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -13,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lxml import html
-from page_world import READ, WIDE, Told, made_red
+from page_world import READ, WIDE, Told, data, made_red, tree, words
 from report_cases import CALM, HEAD, cases, metric, result, run, trial
 
 from pytest_fanout.gate.past import trends_of
@@ -53,21 +51,6 @@ def text(red: Told) -> str:
 @cache
 def case_page(name: str) -> str:
     return render(*cases()[name], NOTHING)
-
-
-def tree(text: str) -> Any:
-    return html.document_fromstring(text)
-
-
-def words(element: Any) -> str:
-    return " ".join(element.text_content().split())
-
-
-def data(text: str) -> dict[str, Any]:
-    (element,) = tree(text).xpath("//script")
-    assert element.get("type") == "application/json"
-    found: dict[str, Any] = json.loads(element.text)
-    return found
 
 
 class Shape(HTMLParser):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from lxml import html
-from page_world import Told, made_red
+from page_world import Told, data, made_red, tree, words
 
 from pytest_fanout.report.page.render import render
 from pytest_fanout.report.why import figure
@@ -25,20 +23,6 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> Told:
 @pytest.fixture(scope="module")
 def text(red: Told) -> str:
     return render(red.run, red.verdict, red.past)
-
-
-def tree(text: str) -> Any:
-    return html.document_fromstring(text)
-
-
-def words(element: Any) -> str:
-    return " ".join(element.text_content().split())
-
-
-def data(text: str) -> dict[str, Any]:
-    (element,) = tree(text).xpath("//script")
-    found: dict[str, Any] = json.loads(element.text)
-    return found
 
 
 def test_every_number_is_in_the_page_as_json(red: Told, text: str) -> None:
